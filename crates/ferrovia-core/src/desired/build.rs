@@ -1,0 +1,279 @@
+//! Keeps [`Desired`] in step with the [`Store`].
+//!
+//! Work is proportional to what was touched: a service is made anew only if it, its slices, or the winner of something it claims
+//! changed, and all are only if this node's zone or address changed. What comes out the same as before is no change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::claims::{Claim, Claims, Standing};
+use super::port::{Context, claims, frontends, port_key, service_port};
+use super::select::Here;
+use super::{Delta, Desired, Frontend, PortChange, ServicePort, Settings, node};
+use crate::family::{Family, PerFamily};
+use crate::model::{Port, PortKey, Protocol, Service, ServiceKey, Warning};
+use crate::store::{Age, Store, Touched};
+
+/// What an update changed.
+#[derive(Debug, Default)]
+pub struct Update {
+    /// What changed in each family.
+    pub deltas: PerFamily<Delta>,
+    /// To be logged.
+    pub warnings: Vec<Warning>,
+}
+
+/// Makes the desired state of both families and keeps it current.
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+    desired: PerFamily<Desired>,
+    claims: Claims,
+    /// The services whose claims are in `claims`, as they were when they made them.
+    claimed: BTreeMap<ServiceKey, (Arc<Service>, Age)>,
+    whereabouts: Whereabouts,
+    /// Node ports of the family are open on all addresses although they should not be, and that has been said.
+    told_open: PerFamily<bool>,
+}
+
+/// What services depend on besides their own objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Whereabouts {
+    zone: Option<Arc<str>>,
+    ips: PerFamily<Option<IpAddr>>,
+}
+
+impl Builder {
+    /// A builder that has seen nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        let nothing = Store::new(&settings.node_name);
+        let desired = PerFamily::from_fn(|family| Desired {
+            family,
+            node: Arc::new(node::rules(&settings, &nothing, &[], family)),
+            ports: BTreeMap::new(),
+        });
+        Self {
+            settings,
+            desired,
+            claims: Claims::default(),
+            claimed: BTreeMap::new(),
+            whereabouts: Whereabouts::default(),
+            told_open: PerFamily::default(),
+        }
+    }
+
+    /// Brings the desired state up to date with the store, given what was touched since the last call and the addresses that are
+    /// on this node's interfaces now.
+    pub fn update(
+        &mut self,
+        store: &Store,
+        touched: Touched,
+        local_addresses: &[IpAddr],
+    ) -> Update {
+        let mut update = Update::default();
+        self.update_node(store, local_addresses, &mut update);
+        // All claims first: who has what must not depend on the order in which services are looked at.
+        let mut affected = touched.services;
+        let mut rivals = BTreeSet::new();
+        for key in &affected {
+            rivals.extend(self.restate_claims(store, key));
+        }
+        affected.extend(rivals);
+        if self.has_moved(store) {
+            affected.extend(self.claimed.keys().cloned());
+        }
+        for key in &affected {
+            for family in Family::ALL {
+                let new = self.ports_of(store, key, family, &mut update.warnings);
+                self.desired[family].replace(key, new, &mut update.deltas[family].ports);
+            }
+        }
+        update
+    }
+
+    /// The wanted state of a family.
+    pub fn desired(&self, family: Family) -> &Desired {
+        &self.desired[family]
+    }
+
+    /// Cheap enough to be done at every update, which is how a change of interface addresses is noticed.
+    fn update_node(&mut self, store: &Store, local_addresses: &[IpAddr], update: &mut Update) {
+        for family in Family::ALL {
+            let rules = node::rules(&self.settings, store, local_addresses, family);
+            if *self.desired[family].node != rules {
+                self.desired[family].node = Arc::new(rules);
+                update.deltas[family].node = true;
+            }
+            let open = node::primary_is_open(&self.settings, store.node(), family);
+            if open && !self.told_open[family] {
+                update
+                    .warnings
+                    .push(open_warning(&self.settings.node_name, family));
+            }
+            self.told_open[family] = open;
+        }
+    }
+
+    /// Notes where we are; true if that is news.
+    fn has_moved(&mut self, store: &Store) -> bool {
+        let now = Whereabouts {
+            zone: store.node().and_then(|node| node.zone.clone()),
+            ips: PerFamily::from_fn(|family| self.settings.node_ip(store.node(), family)),
+        };
+        std::mem::replace(&mut self.whereabouts, now) != self.whereabouts
+    }
+
+    /// Makes the claims of a service what they are now. Answers with the services that won or lost something.
+    fn restate_claims(&mut self, store: &Store, key: &ServiceKey) -> BTreeSet<ServiceKey> {
+        let new = store.service(key).cloned().zip(store.age(key));
+        let old = match &new {
+            Some(new) => self.claimed.insert(key.clone(), new.clone()),
+            None => self.claimed.remove(key),
+        };
+        // Most updates change only endpoints; the store then still holds the very same Service.
+        if let (Some((old, old_age)), Some((new, age))) = (&old, &new)
+            && Arc::ptr_eq(old, new)
+            && old_age == age
+        {
+            return BTreeSet::new();
+        }
+        let Some((_, age)) = new.as_ref().or(old.as_ref()) else {
+            return BTreeSet::new();
+        };
+        let claims_of = |known: &Option<(Arc<Service>, Age)>| {
+            let service = known.as_ref().map(|(service, _)| service);
+            service.map_or_else(BTreeSet::new, |it| claims(it, self.settings.external_ips))
+        };
+        self.claims
+            .restate(&claims_of(&old), &claims_of(&new), *age)
+    }
+
+    /// The ports of a service as they should be; none if it is gone or not of this family.
+    fn ports_of(
+        &mut self,
+        store: &Store,
+        key: &ServiceKey,
+        family: Family,
+        warnings: &mut Vec<Warning>,
+    ) -> BTreeMap<PortKey, ServicePort> {
+        let Some(service) = store
+            .service(key)
+            .filter(|service| service.cluster_ips[family].is_some())
+        else {
+            return BTreeMap::new();
+        };
+        let mut ports = BTreeMap::new();
+        for port in &service.ports {
+            let frontends = self.won_frontends(service, port, family, warnings);
+            let context = Context {
+                family,
+                here: Here {
+                    node: &self.settings.node_name,
+                    zone: self.whereabouts.zone.as_deref(),
+                },
+                node_ip: self.whereabouts.ips[family],
+            };
+            let made = service_port(service, port, frontends, store.slices(key), context);
+            ports.insert(made.key.clone(), made);
+        }
+        ports
+    }
+
+    /// The frontends a port has, in order, with a warning for each it newly has not.
+    fn won_frontends(
+        &mut self,
+        service: &Service,
+        port: &Port,
+        family: Family,
+        warnings: &mut Vec<Warning>,
+    ) -> Box<[Frontend]> {
+        let key = port_key(service, port);
+        let mut wanted = frontends(service, port, family, self.settings.external_ips);
+        wanted.retain(|frontend| {
+            let claim = Claim::of(*frontend, family, port.protocol);
+            match self.claims.standing(&claim, &key) {
+                Standing::Wins => true,
+                Standing::Loses { to, news } => {
+                    if news {
+                        warnings.push(lost_warning(&key, *frontend, family, &to));
+                    }
+                    false
+                }
+            }
+        });
+        wanted.into_iter().collect()
+    }
+}
+
+impl Desired {
+    /// Replaces the ports of one service and notes those that differ, in key order.
+    fn replace(
+        &mut self,
+        service: &ServiceKey,
+        mut new: BTreeMap<PortKey, ServicePort>,
+        changes: &mut Vec<PortChange>,
+    ) {
+        let mut keys = self.keys_of(service);
+        keys.extend(new.keys().cloned());
+        for key in keys {
+            let new = new.remove(&key);
+            if self.ports.get(&key).map(Arc::as_ref) == new.as_ref() {
+                continue;
+            }
+            let new = new.map(Arc::new);
+            let old = match &new {
+                Some(new) => self.ports.insert(key.clone(), Arc::clone(new)),
+                None => self.ports.remove(&key),
+            };
+            changes.push(PortChange { key, old, new });
+        }
+    }
+
+    /// The keys of one service lie side by side, so finding them costs no walk over the others.
+    fn keys_of(&self, service: &ServiceKey) -> BTreeSet<PortKey> {
+        let first = PortKey {
+            service: service.clone(),
+            name: "".into(),
+            protocol: Protocol::Tcp,
+        };
+        self.ports
+            .range(first..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.service == *service)
+            .cloned()
+            .collect()
+    }
+}
+
+/// For a node whose address is not known. Upstream opens all addresses without a word; we say so.
+fn open_warning(node_name: &str, family: Family) -> Warning {
+    Warning {
+        object: format!("Node {node_name}"),
+        field: "status.addresses".into(),
+        problem: format!(
+            "no usable {family} address is known, so {family} node ports answer on every local address and not on the primary one"
+        ),
+    }
+}
+
+/// For the author of a Service that does not get a frontend, with the name of the one who has it.
+fn lost_warning(key: &PortKey, frontend: Frontend, family: Family, winner: &PortKey) -> Warning {
+    let (field, what) = match frontend {
+        Frontend::ClusterIp(address) => ("spec.clusterIP", address.to_string()),
+        Frontend::ExternalIp(address) => ("spec.externalIPs", address.to_string()),
+        Frontend::LoadBalancer(address) => ("status.loadBalancer.ingress", address.to_string()),
+        Frontend::NodePort(port) => ("spec.ports", format!("{family} node port {port}")),
+    };
+    Warning {
+        object: format!("Service {}", key.service),
+        field: field.into(),
+        problem: format!(
+            "{what}/{} of {key} is not served: {winner} claimed it first",
+            key.protocol
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

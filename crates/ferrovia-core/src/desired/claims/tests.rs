@@ -1,0 +1,153 @@
+//! Tests of who wins a claim.
+
+use super::*;
+use crate::model::Service;
+use crate::testing::{object, service};
+use crate::wire::Object;
+
+/// A creation time as the API server would write it, `second` seconds into a year; none for 0.
+fn age(second: u32, appeared: u64) -> Age {
+    let mut value = service("web", "10.0.0.1", serde_json::json!({}));
+    if second > 0 {
+        value["metadata"]["creationTimestamp"] = format!("2026-01-01T00:00:{second:02}Z").into();
+    }
+    let Object::Service(wire) = object(value) else {
+        unreachable!()
+    };
+    Age {
+        created: Service::parse(&wire).unwrap().0.created,
+        appeared,
+    }
+}
+
+fn port(service: &str) -> PortKey {
+    PortKey {
+        service: ServiceKey::new("ns", service),
+        name: "".into(),
+        protocol: Protocol::Tcp,
+    }
+}
+
+fn claim(port: u16) -> Claim {
+    Claim::NodePort(Family::V4, port, Protocol::Tcp)
+}
+
+fn one(number: u16, service: &str) -> BTreeSet<(Claim, PortKey)> {
+    BTreeSet::from([(claim(number), port(service))])
+}
+
+fn names(moved: &BTreeSet<ServiceKey>) -> Vec<&str> {
+    moved.iter().map(ServiceKey::name).collect()
+}
+
+const NONE: BTreeSet<(Claim, PortKey)> = BTreeSet::new();
+
+#[test]
+fn the_older_wins_whoever_comes_first() {
+    // Ages of `a` and `b` as (second of creation, appearance), and the winner.
+    let cases = [
+        ((1, 5), (2, 1), "a"),
+        ((2, 1), (1, 5), "b"),
+        ((1, 5), (1, 1), "a"),
+        ((0, 1), (0, 2), "a"),
+        ((0, 2), (0, 1), "b"),
+        ((0, 0), (0, 0), "a"),
+        // Only one has a creation time: appearance decides.
+        ((0, 1), (1, 2), "a"),
+        ((1, 2), (0, 1), "b"),
+    ];
+    for (a, b, winner) in cases {
+        for order in [["a", "b"], ["b", "a"]] {
+            let mut claims = Claims::default();
+            for name in order {
+                let (second, appeared) = if name == "a" { a } else { b };
+                claims.restate(&NONE, &one(1, name), age(second, appeared));
+            }
+            assert_eq!(
+                claims.winner(&claim(1)),
+                Some(&port(winner)),
+                "{a:?} {b:?} {order:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_winner_does_not_depend_on_the_order_of_claims() {
+    // A circle: a before b and b before c by appearance, c before a by creation.
+    let ages = [("a", age(2, 1)), ("b", age(0, 2)), ("c", age(1, 3))];
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
+        let mut claims = Claims::default();
+        for i in order {
+            let (name, age) = ages[i];
+            claims.restate(&NONE, &one(1, name), age);
+        }
+        assert_eq!(claims.winner(&claim(1)), Some(&port("c")), "{order:?}");
+    }
+}
+
+#[test]
+fn only_those_who_win_or_lose_are_named() {
+    let mut claims = Claims::default();
+    assert_eq!(
+        names(&claims.restate(&NONE, &one(1, "b"), age(2, 0))),
+        ["b"]
+    );
+    assert_eq!(
+        names(&claims.restate(&NONE, &one(1, "c"), age(3, 0))),
+        [""; 0],
+        "a loser changes nothing"
+    );
+    assert_eq!(
+        names(&claims.restate(&NONE, &one(1, "a"), age(1, 0))),
+        ["a", "b"]
+    );
+    assert_eq!(
+        names(&claims.restate(&one(1, "a"), &one(1, "a"), age(1, 0))),
+        [""; 0]
+    );
+    assert_eq!(
+        names(&claims.restate(&one(1, "a"), &one(2, "a"), age(1, 0))),
+        ["a", "b"]
+    );
+    assert_eq!(
+        names(&claims.restate(&one(1, "b"), &NONE, age(2, 0))),
+        ["b", "c"]
+    );
+    // Made anew, `a` has become younger.
+    claims.restate(&NONE, &one(2, "c"), age(3, 0));
+    assert_eq!(
+        names(&claims.restate(&one(2, "a"), &one(2, "a"), age(9, 0))),
+        ["a", "c"]
+    );
+    claims.restate(&one(1, "c"), &NONE, age(3, 0));
+    claims.restate(&one(2, "c"), &NONE, age(3, 0));
+    claims.restate(&one(2, "a"), &NONE, age(9, 0));
+    assert!(claims.claimants.is_empty());
+}
+
+#[test]
+fn a_loser_is_told_once_each_time_it_starts_to_lose() {
+    let mut claims = Claims::default();
+    let lost = |claims: &mut Claims| match claims.standing(&claim(1), &port("b")) {
+        Standing::Wins => None,
+        Standing::Loses { to, news } => Some((to.service.name().to_string(), news)),
+    };
+    claims.restate(&NONE, &one(1, "b"), age(2, 0));
+    assert_eq!(lost(&mut claims), None);
+    claims.restate(&NONE, &one(1, "a"), age(1, 0));
+    assert_eq!(lost(&mut claims), Some(("a".into(), true)));
+    claims.restate(&one(1, "b"), &one(1, "b"), age(2, 0));
+    assert_eq!(lost(&mut claims), Some(("a".into(), false)));
+    claims.restate(&one(1, "a"), &NONE, age(1, 0));
+    assert_eq!(lost(&mut claims), None);
+    claims.restate(&NONE, &one(1, "a"), age(1, 0));
+    assert_eq!(lost(&mut claims), Some(("a".into(), true)));
+}

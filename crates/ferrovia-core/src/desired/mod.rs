@@ -1,0 +1,218 @@
+//! What this node should do, in words every mode understands.
+//!
+//! [`Desired`] holds every service port of one address family with its frontends, its two endpoint lists and the options that shape
+//! traffic. Which endpoints may be used is decided in [`select`] and nowhere else; a planner only turns lists into kernel objects.
+
+mod build;
+mod claims;
+mod node;
+mod port;
+pub mod select;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+pub use build::{Builder, Update};
+pub use node::{LocalSetting, NodePortSetting, Settings};
+
+use crate::family::Family;
+use crate::model::{Algorithm, PortKey, Protocol, TrafficPolicy};
+
+/// The wanted state of one family on this node.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// Which family.
+    pub family: Family,
+    /// What holds for all services.
+    pub node: Arc<NodeRules>,
+    /// Every service port.
+    pub ports: BTreeMap<PortKey, Arc<ServicePort>>,
+}
+
+/// What changed between two states of [`Desired`].
+#[derive(Clone, Debug, Default)]
+pub struct Delta {
+    /// The node's own rules changed, so everything must be looked at again.
+    pub node: bool,
+    /// The service ports that changed, in key order.
+    pub ports: Vec<PortChange>,
+}
+
+impl Delta {
+    /// Nothing changed.
+    pub fn is_empty(&self) -> bool {
+        !self.node && self.ports.is_empty()
+    }
+}
+
+/// One service port before and after; absent on one side if it appeared or went.
+#[derive(Clone, Debug)]
+pub struct PortChange {
+    /// Which one.
+    pub key: PortKey,
+    /// What was wanted before.
+    pub old: Option<Arc<ServicePort>>,
+    /// What is wanted now.
+    pub new: Option<Arc<ServicePort>>,
+}
+
+/// What holds for all services of a family on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRules {
+    /// How traffic of this node's pods is told from other traffic.
+    pub local: LocalDetector,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// The packet mark that asks for masquerading: one bit.
+    pub masquerade_mark: u32,
+    /// The local addresses node ports answer on.
+    pub node_ports: NodePortAddresses,
+    /// Where cluster IPs come from; addresses inside that no Service has are dropped. Nested ranges are folded into the larger.
+    pub service_cidrs: Vec<IpNet>,
+}
+
+/// How to tell that a packet comes from a pod of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalDetector {
+    /// It cannot be told.
+    Off,
+    /// By its source address.
+    Source(IpNet),
+    /// By the interface it arrives on.
+    Interface(String),
+    /// By the beginning of that interface's name.
+    InterfacePrefix(String),
+}
+
+/// The addresses node ports answer on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// Every local address but loopback.
+    Any,
+    /// These and no others; may be empty.
+    Only(BTreeSet<IpAddr>),
+}
+
+/// One port of a Service on this node, for one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its identity.
+    pub key: PortKey,
+    /// Where clients reach it, sorted. Only those that no older Service claims.
+    pub frontends: Box<[Frontend]>,
+    /// Endpoints for traffic with policy Cluster, sorted by address and port, none with weight 0.
+    pub cluster: Arc<[Endpoint]>,
+    /// Endpoints for traffic with policy Local, sorted by address and port, none with weight 0.
+    pub local: Arc<[Endpoint]>,
+    /// There is a usable endpoint somewhere, though perhaps not for every policy.
+    pub any_endpoints: bool,
+    /// Policy for traffic to the cluster IP.
+    pub internal_policy: TrafficPolicy,
+    /// Policy for traffic to external addresses and node ports.
+    pub external_policy: TrafficPolicy,
+    /// Seconds a client sticks to its endpoint; none without session affinity.
+    pub affinity: Option<u32>,
+    /// How an endpoint is chosen.
+    pub algorithm: Algorithm,
+    /// Who may use the load balancer's addresses; empty means everyone. No range contains another. Where one of the Service's ranges
+    /// covers this node, the load balancer's own addresses are listed too, for packets the node sends to itself.
+    pub source_ranges: Box<[IpNet]>,
+}
+
+/// An address and port that clients use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Frontend {
+    /// A cluster IP.
+    ClusterIp(SocketAddr),
+    /// An external IP.
+    ExternalIp(SocketAddr),
+    /// An address of the load balancer.
+    LoadBalancer(SocketAddr),
+    /// A port on this node's addresses.
+    NodePort(u16),
+}
+
+impl Frontend {
+    /// The address, unless it is a node port.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::ClusterIp(a) | Self::ExternalIp(a) | Self::LoadBalancer(a) => Some(a),
+            Self::NodePort(_) => None,
+        }
+    }
+
+    /// Traffic to it is internal (a cluster IP) rather than external.
+    pub fn is_internal(self) -> bool {
+        matches!(self, Self::ClusterIp(_))
+    }
+}
+
+/// One endpoint of a service port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The port it listens on.
+    pub port: u16,
+    /// Its share of new connections relative to the others', 1 to 1000.
+    pub weight: u16,
+    /// It runs on this node.
+    pub is_local: bool,
+}
+
+/// What happens to packets a policy has no endpoints for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Answered with ICMP port unreachable: there is no endpoint anywhere.
+    Reject,
+    /// Dropped: there are endpoints, but the policy allows none of them here.
+    Drop,
+}
+
+impl ServicePort {
+    /// The protocol.
+    pub fn protocol(&self) -> Protocol {
+        self.key.protocol
+    }
+
+    /// The policy that holds for traffic to a frontend.
+    pub fn policy(&self, frontend: Frontend) -> TrafficPolicy {
+        if frontend.is_internal() {
+            self.internal_policy
+        } else {
+            self.external_policy
+        }
+    }
+
+    /// The endpoints a policy allows.
+    pub fn endpoints(&self, policy: TrafficPolicy) -> &Arc<[Endpoint]> {
+        match policy {
+            TrafficPolicy::Cluster => &self.cluster,
+            TrafficPolicy::Local => &self.local,
+        }
+    }
+
+    /// What becomes of packets to a frontend that no endpoint can take; `None` if one can.
+    pub fn refusal(&self, frontend: Frontend) -> Option<Refusal> {
+        if !self.any_endpoints {
+            Some(Refusal::Reject)
+        } else if self.endpoints(self.policy(frontend)).is_empty() {
+            Some(Refusal::Drop)
+        } else {
+            None
+        }
+    }
+
+    /// Endpoints on this node that traffic may reach: those that may meet their own packets again.
+    pub fn local_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        let cluster = self.cluster.iter().filter(|e| e.is_local);
+        let others = self
+            .local
+            .iter()
+            .filter(|e| self.cluster.binary_search(e).is_err());
+        cluster.chain(others)
+    }
+}

@@ -1,0 +1,140 @@
+//! What holds for all services: from settings, the Node object and the addresses on interfaces to [`NodeRules`].
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{LocalDetector, NodePortAddresses, NodeRules};
+use crate::family::{Family, PerFamily};
+use crate::model::node::Node;
+use crate::store::Store;
+
+/// Settings as used.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node's name.
+    pub node_name: String,
+    /// This node's addresses, where they are set by hand; they go before those of the Node object.
+    pub node_ips: PerFamily<Option<IpAddr>>,
+    /// How local traffic is told.
+    pub local: LocalSetting,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// Which bit of the packet mark asks for masquerading, 0 to 31.
+    pub masquerade_bit: u8,
+    /// Where node ports answer.
+    pub node_ports: NodePortSetting,
+    /// Serve external IPs. They let anyone who may write a Service catch traffic to any address, so some clusters forbid them.
+    pub external_ips: bool,
+}
+
+/// How traffic of this node's pods is told from other traffic.
+#[derive(Clone, Debug)]
+pub enum LocalSetting {
+    /// By the cluster's pod ranges; the first of each family counts, none turns detection off for that family.
+    ClusterCidr(Vec<IpNet>),
+    /// By the Node object's pod ranges.
+    NodeCidr,
+    /// By bridge interface.
+    Interface(String),
+    /// By interface prefix.
+    InterfacePrefix(String),
+}
+
+/// Where node ports answer.
+#[derive(Clone, Debug)]
+pub enum NodePortSetting {
+    /// On every local address but loopback.
+    Any,
+    /// On the node's own address of each family.
+    Primary,
+    /// On local addresses inside these ranges.
+    Cidrs(Vec<IpNet>),
+}
+
+impl Settings {
+    /// This node's address of a family, if known.
+    pub(super) fn node_ip(&self, node: Option<&Node>, family: Family) -> Option<IpAddr> {
+        self.node_ips[family].or_else(|| node?.ip(family))
+    }
+}
+
+/// The rules of one family.
+pub(super) fn rules(
+    settings: &Settings,
+    store: &Store,
+    local_addresses: &[IpAddr],
+    family: Family,
+) -> NodeRules {
+    let mut service_cidrs = store.service_cidrs();
+    service_cidrs.retain(|net| Family::of_net(net) == family);
+    NodeRules {
+        local: local_detector(&settings.local, store.node(), family),
+        masquerade_all: settings.masquerade_all,
+        masquerade_mark: 1u32
+            .checked_shl(settings.masquerade_bit.into())
+            .unwrap_or(0),
+        node_ports: node_ports(settings, store.node(), local_addresses, family),
+        service_cidrs,
+    }
+}
+
+/// Node ports are meant to answer on the node's own address only, but that address is not known, so they answer on all.
+pub(super) fn primary_is_open(settings: &Settings, node: Option<&Node>, family: Family) -> bool {
+    matches!(settings.node_ports, NodePortSetting::Primary)
+        && primary(settings, node, family).is_none()
+}
+
+/// Pod ranges are told by source address, bridges by interface; off means that no packet counts as a local pod's.
+fn local_detector(setting: &LocalSetting, node: Option<&Node>, family: Family) -> LocalDetector {
+    let by_source = |net: Option<IpNet>| net.map_or(LocalDetector::Off, LocalDetector::Source);
+    match setting {
+        LocalSetting::ClusterCidr(nets) => by_source(
+            nets.iter()
+                .copied()
+                .find(|net| Family::of_net(net) == family)
+                .map(|net| net.trunc()),
+        ),
+        LocalSetting::NodeCidr => by_source(node.and_then(|node| node.pod_cidr(family))),
+        LocalSetting::Interface(name) => LocalDetector::Interface(name.clone()),
+        LocalSetting::InterfacePrefix(prefix) => LocalDetector::InterfacePrefix(prefix.clone()),
+    }
+}
+
+/// The addresses node ports answer on, looked up anew each time because interfaces come and go without any event.
+fn node_ports(
+    settings: &Settings,
+    node: Option<&Node>,
+    local_addresses: &[IpAddr],
+    family: Family,
+) -> NodePortAddresses {
+    let ranges: Vec<IpNet> = match &settings.node_ports {
+        NodePortSetting::Any => Vec::new(),
+        NodePortSetting::Primary => primary(settings, node, family)
+            .map(IpNet::from)
+            .into_iter()
+            .collect(),
+        NodePortSetting::Cidrs(nets) => nets
+            .iter()
+            .copied()
+            .filter(|net| Family::of_net(net) == family)
+            .collect(),
+    };
+    // No range of this family leaves the family unrestricted, even where the other is restricted.
+    if ranges.is_empty() || ranges.iter().any(|net| net.prefix_len() == 0) {
+        return NodePortAddresses::Any;
+    }
+    // An address that is in a range but not on an interface belongs to some other host; it is not ours to answer on.
+    let in_ranges = |ip: &IpAddr| !ip.is_loopback() && ranges.iter().any(|net| net.contains(ip));
+    NodePortAddresses::Only(local_addresses.iter().copied().filter(in_ranges).collect())
+}
+
+/// The node's own address, unless it is loopback: that one means "not known", and nobody outside could reach it.
+fn primary(settings: &Settings, node: Option<&Node>, family: Family) -> Option<IpAddr> {
+    settings
+        .node_ip(node, family)
+        .filter(|ip| !ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests;

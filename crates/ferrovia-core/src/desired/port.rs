@@ -1,0 +1,181 @@
+//! From a Service and its slices to one [`ServicePort`] on this node.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::claims::Claim;
+use super::select::{Candidate, Here, Need, select};
+use super::{Endpoint, Frontend, ServicePort};
+use crate::family::Family;
+use crate::model::{EndpointSlice, Port, PortKey, Service, fold_nested};
+
+/// What a service port's making depends on besides its objects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    /// The family it is made for.
+    pub(super) family: Family,
+    /// Where we are.
+    pub(super) here: Here<'a>,
+    /// This node's address of the family.
+    pub(super) node_ip: Option<IpAddr>,
+}
+
+/// The identity of one port of a Service.
+pub(super) fn port_key(service: &Service, port: &Port) -> PortKey {
+    PortKey {
+        service: service.key.clone(),
+        name: Arc::clone(&port.name),
+        protocol: port.protocol,
+    }
+}
+
+/// Where clients would reach a port if nobody else claimed any of it. Empty if the Service has no cluster IP of the family.
+pub(super) fn frontends(
+    service: &Service,
+    port: &Port,
+    family: Family,
+    external_ips: bool,
+) -> BTreeSet<Frontend> {
+    let Some(cluster_ip) = service.cluster_ips[family] else {
+        return BTreeSet::new();
+    };
+    let at = |ip: IpAddr| SocketAddr::new(ip, port.port);
+    let mut found = BTreeSet::from([Frontend::ClusterIp(at(cluster_ip))]);
+    found.extend(port.node_port.map(Frontend::NodePort));
+    // An address can be listed in two roles but served in one. As a load balancer's it is subject to source ranges, as an
+    // external IP it is not, so the former role is kept.
+    let vips: Vec<IpAddr> = service
+        .load_balancer_ips(family)
+        .filter(|ip| *ip != cluster_ip)
+        .collect();
+    if external_ips {
+        let others = service
+            .external_ips(family)
+            .filter(|ip| *ip != cluster_ip && !vips.contains(ip));
+        found.extend(others.map(|ip| Frontend::ExternalIp(at(ip))));
+    }
+    found.extend(vips.into_iter().map(|ip| Frontend::LoadBalancer(at(ip))));
+    found
+}
+
+/// Everything a Service claims, in both families.
+pub(super) fn claims(service: &Service, external_ips: bool) -> BTreeSet<(Claim, PortKey)> {
+    let mut found = BTreeSet::new();
+    for family in Family::ALL {
+        for port in &service.ports {
+            let frontends = frontends(service, port, family, external_ips);
+            let claim = |frontend| {
+                (
+                    Claim::of(frontend, family, port.protocol),
+                    port_key(service, port),
+                )
+            };
+            found.extend(frontends.into_iter().map(claim));
+        }
+    }
+    found
+}
+
+/// Makes a port, with the frontends it has won.
+pub(super) fn service_port<'a>(
+    service: &Service,
+    port: &Port,
+    frontends: Box<[Frontend]>,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    context: Context<'_>,
+) -> ServicePort {
+    let candidates = candidates(port, slices, context);
+    let selection = select(
+        &candidates,
+        need(service, port, context.family),
+        context.here,
+    );
+    let cluster: Arc<[Endpoint]> = selection.cluster.into();
+    // Often all endpoints are local or none is asked for; one list then does for both.
+    let local = if *cluster == *selection.local {
+        Arc::clone(&cluster)
+    } else {
+        selection.local.into()
+    };
+    ServicePort {
+        key: port_key(service, port),
+        frontends,
+        cluster,
+        local,
+        any_endpoints: selection.any,
+        internal_policy: service.internal_policy,
+        external_policy: service.external_policy,
+        affinity: service.affinity,
+        algorithm: service.algorithm,
+        source_ranges: source_ranges(service, context),
+    }
+}
+
+/// What is listed counts, even if another service has won it or external IPs are not served: the choice of endpoints must not
+/// depend on other services.
+fn need(service: &Service, port: &Port, family: Family) -> Need {
+    let accessible = port.node_port.is_some()
+        || service.load_balancer_ips(family).next().is_some()
+        || service.external_ips(family).next().is_some();
+    Need::new(service.internal_policy, service.external_policy, accessible)
+}
+
+/// The endpoints that serve a port, in order of address and port, each once.
+fn candidates<'a>(
+    port: &Port,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    context: Context<'_>,
+) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    // Weight 0 takes an endpoint out as if it were not there.
+    for slice in slices.filter(|slice| slice.family == context.family && slice.weight > 0) {
+        let serving = slice
+            .ports
+            .iter()
+            .filter(|p| p.name == port.name && p.protocol == port.protocol);
+        for slice_port in serving {
+            found.extend(slice.endpoints.iter().map(|endpoint| Candidate {
+                endpoint: Endpoint {
+                    ip: endpoint.ip,
+                    port: slice_port.port,
+                    weight: slice.weight,
+                    is_local: endpoint.node.as_deref() == Some(context.here.node),
+                },
+                ready: endpoint.ready,
+                serving: endpoint.serving,
+                terminating: endpoint.terminating,
+                hints: endpoint.hints.as_deref(),
+            }));
+        }
+    }
+    // An endpoint on the move between slices is in both for a while. The more useful copy sorts first and is kept; the sort is
+    // stable, so among equals it is that of the slice whose name sorts first.
+    found.sort_by_key(|c| (c.endpoint.ip, c.endpoint.port, c.terminating, !c.ready));
+    found.dedup_by_key(|c| (c.endpoint.ip, c.endpoint.port));
+    found
+}
+
+/// The ranges of the family, without those inside others. One that is everything makes the rest pointless.
+fn source_ranges(service: &Service, context: Context<'_>) -> Box<[IpNet]> {
+    let family = context.family;
+    let mut ranges: Vec<IpNet> = service
+        .source_ranges
+        .iter()
+        .copied()
+        .filter(|net| Family::of_net(net) == family)
+        .collect();
+    if ranges.iter().any(|net| net.prefix_len() == 0) {
+        return Box::default();
+    }
+    // A packet from the node to the load balancer's address may loop back to it with that address as its source.
+    if context
+        .node_ip
+        .is_some_and(|ip| ranges.iter().any(|net| net.contains(&ip)))
+    {
+        ranges.extend(service.load_balancer_ips(family).map(IpNet::from));
+    }
+    fold_nested(ranges).into()
+}

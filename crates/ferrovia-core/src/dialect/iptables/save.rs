@@ -1,0 +1,285 @@
+//! Reading what `iptables-save` prints.
+//!
+//! Rules stay the text they are: the tools know hundreds of match and target options, and a rule that is deleted has to be repeated to the
+//! letter anyway. What is understood is the frame round them (tables, chains, where a rule ends) and how its words are quoted.
+
+use std::borrow::Cow;
+
+/// One table of a saved ruleset, in the order of the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table<'a> {
+    /// Its name: `nat`, `filter`, ...
+    pub name: &'a str,
+    /// Its chains, built-in and user-defined.
+    pub chains: Vec<Chain<'a>>,
+    /// The rules of all its chains.
+    pub rules: Vec<Rule<'a>>,
+}
+
+/// A chain as its table declares it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether the kernel sends packets here by itself; such a chain has a policy and cannot be deleted.
+    pub built_in: bool,
+}
+
+/// A rule, as the text that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule<'a> {
+    /// The chain it is in.
+    pub chain: &'a str,
+    /// Its arguments after the chain's name, quoted as they were printed.
+    pub args: &'a str,
+}
+
+/// The tables of a saved ruleset.
+///
+/// Lines that are no part of a ruleset are passed over: the tools print comments and warnings between. A table without its `COMMIT` is left
+/// out, because then the text was cut off and nobody knows what else the table holds.
+pub fn parse(save: &str) -> Vec<Table<'_>> {
+    let mut tables = Vec::new();
+    let mut open: Option<Table<'_>> = None;
+    let mut rest = save;
+    while !rest.is_empty() {
+        // Only rules can go over several lines: nothing else has quoted text.
+        let (line, after) = match rule_at(rest) {
+            Some(rule) => split_line(rest, rest.len() - rule.len() + rule_length(rule)),
+            None => split_line(rest, rest.find('\n').unwrap_or(rest.len())),
+        };
+        rest = after;
+        if let Some(name) = line.strip_prefix('*') {
+            open = Some(Table {
+                name: name.trim_end(),
+                ..Table::default()
+            });
+        } else if line.trim_end() == "COMMIT" {
+            tables.extend(open.take());
+        } else if let Some(table) = &mut open {
+            table.chains.extend(chain(line));
+            table.rules.extend(rule(line));
+        }
+    }
+    tables
+}
+
+impl<'a> Rule<'a> {
+    /// The names the rule may jump or go to.
+    ///
+    /// A rule has one target at most, but which options of which match take a value is only known to the tool: where a comment reads `-j`,
+    /// the word after it is given as well. That word is never the name of a chain, because the text that follows a value is an option.
+    pub fn targets(&self) -> impl Iterator<Item = Cow<'a, str>> {
+        let mut words = Words { rest: self.args };
+        std::iter::from_fn(move || {
+            words.find(|word| word == "-j" || word == "-g")?;
+            // The iterator is cloned to look ahead: in `--comment -j -j NAME` the second `-j` is both a word after one and the target's own.
+            Some(words.clone().next().unwrap_or_default())
+        })
+    }
+
+    /// Whether `iptables-restore` would understand the rule as it was printed.
+    ///
+    /// A comment may hold a line break, and the saving tool prints it as it is; the restoring tool reads line by line and cannot take it
+    /// back. Nor can bytes be repeated that were lost in decoding the text.
+    pub fn is_repeatable(&self) -> bool {
+        !self.args.contains(['\n', char::REPLACEMENT_CHARACTER])
+    }
+}
+
+/// The words of a rule's arguments without their quotes.
+#[derive(Clone)]
+struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = Cow<'a, str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let text = self.rest.trim_start_matches(' ');
+        if text.is_empty() {
+            return None;
+        }
+        let (word, rest) = text.split_at(word_length(text));
+        self.rest = rest;
+        Some(unquoted(word))
+    }
+}
+
+/// A quoted word without its quotes and escapes; any other word as it is.
+fn unquoted(word: &str) -> Cow<'_, str> {
+    let Some(inner) = word.strip_prefix('"') else {
+        return Cow::Borrowed(word);
+    };
+    let inner = inner.strip_suffix('"').unwrap_or(inner);
+    if !inner.contains('\\') {
+        return Cow::Borrowed(inner);
+    }
+    let mut plain = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        plain.extend(if c == '\\' { chars.next() } else { Some(c) });
+    }
+    Cow::Owned(plain)
+}
+
+/// How long the word is that the text starts with, quotes included.
+///
+/// The saving tool puts a quote only round a whole word, so one in the middle of a word is a character like others.
+fn word_length(text: &str) -> usize {
+    if !text.starts_with('"') {
+        return text.find([' ', '\n']).unwrap_or(text.len());
+    }
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// How long the rule is that the text starts with: up to the first line break outside of quotes.
+fn rule_length(text: &str) -> usize {
+    let mut rest = text;
+    while !rest.is_empty() && !rest.starts_with('\n') {
+        let word = if rest.starts_with(' ') {
+            1
+        } else {
+            word_length(rest)
+        };
+        rest = rest.get(word..).unwrap_or_default();
+    }
+    text.len() - rest.len()
+}
+
+/// Cuts a text at the end of a line and takes the line break away.
+fn split_line(text: &str, end: usize) -> (&str, &str) {
+    let (line, rest) = text.split_at_checked(end).unwrap_or((text, ""));
+    (line, rest.strip_prefix('\n').unwrap_or(rest))
+}
+
+/// A line such as `:KUBE-SERVICES - [0:0]`: name, policy (`-` for a user-defined chain), counters.
+fn chain(line: &str) -> Option<Chain<'_>> {
+    let (name, rest) = line.strip_prefix(':')?.split_once(' ')?;
+    let policy = rest.split(' ').next()?;
+    Some(Chain {
+        name,
+        built_in: policy != "-",
+    })
+}
+
+/// A line such as `-A INPUT -j DROP`. The chain's name is printed without quotes, whatever it holds.
+fn rule(line: &str) -> Option<Rule<'_>> {
+    let text = rule_at(line)?.strip_prefix("-A ")?;
+    let (chain, args) = text.split_once(' ').unwrap_or((text, ""));
+    Some(Rule { chain, args })
+}
+
+/// The text from `-A` on, if a rule starts here. Saved with counters, they stand before: `[12:3400] -A INPUT`.
+fn rule_at(text: &str) -> Option<&str> {
+    let text = match text.strip_prefix('[') {
+        Some(counters) => counters.split_once("] ")?.1,
+        None => text,
+    };
+    text.starts_with("-A ").then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn targets(args: &str) -> Vec<String> {
+        Rule {
+            chain: "INPUT",
+            args,
+        }
+        .targets()
+        .map(Cow::into_owned)
+        .collect()
+    }
+
+    #[test]
+    fn tables_chains_and_rules_are_told_apart() {
+        let save = "# Generated by a tool\n*nat\n:PREROUTING DROP [1:60]\n:MINE - [0:0]\n\
+                    -A PREROUTING -p tcp -j MINE\n[3:180] -A MINE\nCOMMIT\n# Warning: more elsewhere\n\
+                    *raw\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
+        let tables = parse(save);
+        assert_eq!(tables.len(), 2);
+        assert_eq!(tables[0].name, "nat");
+        let chains = [("PREROUTING", true), ("MINE", false)];
+        assert_eq!(
+            tables[0].chains,
+            chains.map(|(name, built_in)| Chain { name, built_in })
+        );
+        let rules = [("PREROUTING", "-p tcp -j MINE"), ("MINE", "")];
+        assert_eq!(
+            tables[0].rules,
+            rules.map(|(chain, args)| Rule { chain, args })
+        );
+        assert_eq!((tables[1].name, tables[1].rules.len()), ("raw", 0));
+    }
+
+    #[test]
+    fn a_table_cut_off_is_left_out() {
+        let save = "*raw\nCOMMIT\n*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m comment --comment \"x";
+        let names: Vec<_> = parse(save).iter().map(|table| table.name).collect();
+        assert_eq!(names, ["raw"]);
+    }
+
+    #[test]
+    fn a_line_break_in_quotes_does_not_end_the_rule() {
+        let save = "*filter\n:INPUT ACCEPT [0:0]\n\
+                    -A INPUT -m comment --comment \"a \\\" b\nCOMMIT\n-A INPUT -j EVIL\" -j GOOD\n-A INPUT -j LAST\nCOMMIT\n";
+        let tables = parse(save);
+        let rules = &tables[0].rules;
+        assert_eq!(rules.len(), 2, "{rules:?}");
+        assert_eq!(rules[0].targets().collect::<Vec<_>>(), ["GOOD"]);
+        assert!(!rules[0].is_repeatable() && rules[1].is_repeatable());
+    }
+
+    #[test]
+    fn a_target_is_found_among_hostile_comments() {
+        assert_eq!(targets("-p tcp -j ONE --to-ports 1"), ["ONE"]);
+        assert_eq!(targets("-g TWO"), ["TWO"]);
+        assert_eq!(
+            targets(r#"-m comment --comment "-j THREE" -j FOUR"#),
+            ["FOUR"]
+        );
+        assert_eq!(
+            targets(r#"-m comment --comment "\"-j\" \\" -j FIVE"#),
+            ["FIVE"]
+        );
+        assert_eq!(targets(r#"-m comment --comment mid"quote -j SIX"#), ["SIX"]);
+        assert_eq!(targets("-m comment --comment -j -j SEVEN"), ["-j", "SEVEN"]);
+        assert_eq!(targets("-m comment --comment -j"), [""]);
+        assert_eq!(targets("-p udp"), [""; 0]);
+    }
+
+    #[test]
+    fn quotes_and_escapes_are_taken_off() {
+        let words = Words {
+            rest: r#"-m  "two words" "" "a\\b\"c\'d" "open"#,
+        };
+        assert_eq!(
+            words.collect::<Vec<_>>(),
+            ["-m", "two words", "", r#"a\b"c'd"#, "open"]
+        );
+    }
+
+    proptest::proptest! {
+        /// Whatever the text is, reading it neither panics nor hangs.
+        #[test]
+        fn any_text_can_be_read(save in "(\\*nat\n|COMMIT\n|:A - |-A A |\"|\\\\|\n| |-j|é|\\PC){0,40}") {
+            for table in parse(&save) {
+                for rule in &table.rules {
+                    proptest::prop_assert!(rule.targets().count() <= rule.args.len());
+                }
+            }
+        }
+    }
+}

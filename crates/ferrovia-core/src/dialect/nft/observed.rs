@@ -1,0 +1,62 @@
+//! What is in the kernel, as far as it concerns us.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::bytecode::Expr;
+use super::{Data, Hook, Key};
+
+/// Our table of one family, as read back. Empty when there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The table is there.
+    pub exists: bool,
+    /// Its chains by name.
+    pub chains: BTreeMap<String, ObservedChain>,
+    /// Its sets and maps by name.
+    pub sets: BTreeMap<String, ObservedSet>,
+    /// Tables of predecessors that would do our work a second time.
+    pub predecessors: Vec<String>,
+}
+
+/// A chain and its rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedChain {
+    /// Where it is attached.
+    pub hook: Option<Hook>,
+    /// The instructions of each rule, in order.
+    pub rules: Vec<Vec<Expr>>,
+}
+
+/// A set or map and its elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedSet {
+    /// Length of a key in bytes.
+    pub key_len: usize,
+    /// Length of the data in bytes; 0 for verdicts and plain sets.
+    pub data_len: usize,
+    /// It maps keys to something.
+    pub is_map: bool,
+    /// Its data are verdicts.
+    pub is_verdict_map: bool,
+    /// Its keys are ranges.
+    pub interval: bool,
+    /// Packets add elements.
+    pub dynamic: bool,
+    /// Its elements count.
+    pub counter: bool,
+    /// The elements. Those of a dynamic set are left out: they belong to the packets, not to us.
+    pub elements: HashMap<Key, ObservedElement>,
+}
+
+/// What is known of an element beside its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedElement {
+    /// The last key of a range.
+    pub key_end: Option<Key>,
+    /// What the key leads to.
+    pub data: Option<Data>,
+    /// Its comment.
+    pub comment: Option<Box<str>>,
+    /// Packets that matched it, if it counts.
+    pub packets: u64,
+}

@@ -1,0 +1,192 @@
+//! A stand-in for the kernel: runs transactions on a table in memory and refuses what the kernel would refuse.
+//!
+//! It is strict on purpose, so that planners are tested without root: unknown names, elements that are missing or there already with
+//! other data, chains that are still in use are all errors, and an error leaves the table as it was.
+
+use std::collections::BTreeMap;
+
+use super::bytecode::{Expr, lower};
+use super::{
+    Data, DataType, Element, Name, Observed, ObservedChain, ObservedElement, ObservedSet, Op,
+    SetSpec, Transaction, Verdict,
+};
+use crate::family::Family;
+
+/// A table in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Sim {
+    table: Observed,
+    writes: usize,
+}
+
+impl Sim {
+    /// What is there.
+    pub fn observe(&self) -> Observed {
+        self.table.clone()
+    }
+
+    /// How many transactions that changed something were applied.
+    pub fn writes(&self) -> usize {
+        self.writes
+    }
+
+    /// Puts another table beside ours.
+    pub fn add_predecessor(&mut self, name: &str) {
+        self.table.predecessors.push(name.to_owned());
+    }
+
+    /// Applies a transaction, all of it or nothing.
+    pub fn apply(&mut self, transaction: &Transaction) -> Result<(), String> {
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        let mut next = self.table.clone();
+        for op in &transaction.ops {
+            apply(&mut next, op, transaction.family)
+                .map_err(|problem| format!("{op:?}: {problem}"))?;
+        }
+        check_references(&next)?;
+        self.table = next;
+        self.writes += 1;
+        Ok(())
+    }
+}
+
+fn apply(table: &mut Observed, op: &Op, family: Family) -> Result<(), &'static str> {
+    if !table.exists && !matches!(op, Op::AddTable | Op::DeleteOtherTable(_)) {
+        return Err("no such table");
+    }
+    match op {
+        Op::AddTable => table.exists = true,
+        Op::DeleteTable => {
+            *table = Observed {
+                predecessors: std::mem::take(&mut table.predecessors),
+                ..Observed::default()
+            }
+        }
+        Op::DeleteOtherTable(name) => {
+            let at = table
+                .predecessors
+                .iter()
+                .position(|other| other == name)
+                .ok_or("no such table")?;
+            table.predecessors.remove(at);
+        }
+        Op::AddSet(spec) => add_set(table, spec)?,
+        Op::AddChain(chain) => {
+            let new = ObservedChain {
+                hook: chain.hook,
+                rules: Vec::new(),
+            };
+            let found = table.chains.entry(chain.name.to_string()).or_insert(new);
+            if found.hook != chain.hook {
+                return Err("there already with another hook");
+            }
+        }
+        Op::FlushChain(name) => chain(table, name)?.rules.clear(),
+        Op::DeleteChain(name) => {
+            if !chain(table, name)?.rules.is_empty() {
+                return Err("has rules");
+            }
+            table.chains.remove(&**name);
+        }
+        Op::AddRule(name, rule) => chain(table, name)?.rules.push(lower(rule, family)),
+        Op::AddElements(spec, elements) => {
+            let set = table.sets.get_mut(spec.name).ok_or("no such set")?;
+            elements
+                .iter()
+                .try_for_each(|element| add_element(set, spec, element))?;
+        }
+        Op::DeleteElements(spec, elements) => {
+            let set = table.sets.get_mut(spec.name).ok_or("no such set")?;
+            for element in elements {
+                set.elements.remove(&element.key).ok_or("no such element")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn chain<'a>(table: &'a mut Observed, name: &Name) -> Result<&'a mut ObservedChain, &'static str> {
+    table.chains.get_mut(&**name).ok_or("no such chain")
+}
+
+fn add_set(table: &mut Observed, spec: &SetSpec) -> Result<(), &'static str> {
+    let set = ObservedSet {
+        key_len: spec.key_len(),
+        data_len: spec.data_len(),
+        is_map: spec.data.is_some(),
+        is_verdict_map: spec.data == Some(DataType::Verdict),
+        interval: spec.interval,
+        dynamic: spec.dynamic.is_some(),
+        counter: spec.counter,
+        elements: Default::default(),
+    };
+    match table.sets.insert(spec.name.to_owned(), set) {
+        None => Ok(()),
+        Some(_) => Err("there already"),
+    }
+}
+
+fn add_element(
+    set: &mut ObservedSet,
+    spec: &SetSpec,
+    element: &Element,
+) -> Result<(), &'static str> {
+    if element.key.as_bytes().len() != spec.key_len() {
+        return Err("key has the wrong length");
+    }
+    if let Some(Data::Value(value)) = &element.data
+        && value.as_bytes().len() != spec.data_len()
+    {
+        return Err("data have the wrong length");
+    }
+    if element.data.is_some() != spec.data.is_some() || element.key_end.is_some() != spec.interval {
+        return Err("element of another kind than its set");
+    }
+    let new = ObservedElement {
+        key_end: element.key_end.clone(),
+        data: element.data.clone(),
+        comment: element.comment.clone(),
+        packets: 0,
+    };
+    match set.elements.insert(element.key.clone(), new) {
+        None => Ok(()),
+        Some(_) => Err("element is there already"),
+    }
+}
+
+/// Every chain and set that is referred to is there.
+fn check_references(table: &Observed) -> Result<(), String> {
+    let chains: &BTreeMap<String, ObservedChain> = &table.chains;
+    for (name, chain) in chains {
+        for expr in chain.rules.iter().flatten() {
+            let missing = match expr {
+                Expr::Verdict(Verdict::Goto(to) | Verdict::Jump(to)) => {
+                    (!chains.contains_key(&**to)).then_some(to)
+                }
+                Expr::Lookup { set, .. } | Expr::Dynset { set, .. } => {
+                    (!table.sets.contains_key(&**set)).then_some(set)
+                }
+                _ => None,
+            };
+            if let Some(missing) = missing {
+                return Err(format!(
+                    "chain {name} refers to {missing}, which is not there"
+                ));
+            }
+        }
+    }
+    for (name, set) in &table.sets {
+        for element in set.elements.values() {
+            if let Some(Data::Verdict(Verdict::Goto(to) | Verdict::Jump(to))) = &element.data
+                && !chains.contains_key(&**to)
+            {
+                return Err(format!(
+                    "map {name} refers to chain {to}, which is not there"
+                ));
+            }
+        }
+    }
+    Ok(())
+}

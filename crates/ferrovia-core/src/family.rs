@@ -1,0 +1,86 @@
+//! The two address families, and values that exist once for each.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// An IP address family. A node's state is kept, planned and written per family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, IPv4 first.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The family of an address.
+    pub fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The family of a prefix.
+    pub fn of_net(net: &IpNet) -> Self {
+        Self::of(net.addr())
+    }
+
+    /// The prefix length of a single address.
+    pub fn host_prefix(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// One value per family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PerFamily<T> {
+    /// The IPv4 value.
+    pub v4: T,
+    /// The IPv6 value.
+    pub v6: T,
+}
+
+impl<T> PerFamily<T> {
+    /// Makes both values with a function of the family.
+    pub fn from_fn(mut make: impl FnMut(Family) -> T) -> Self {
+        Self {
+            v4: make(Family::V4),
+            v6: make(Family::V6),
+        }
+    }
+}
+
+impl<T> std::ops::Index<Family> for PerFamily<T> {
+    type Output = T;
+
+    fn index(&self, family: Family) -> &T {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+impl<T> std::ops::IndexMut<Family> for PerFamily<T> {
+    fn index_mut(&mut self, family: Family) -> &mut T {
+        match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Objects as the proxy understands them: parsed once, and right by construction.
+//!
+//! What cannot be used at all is a reason ([`Unusable`]); what can be used in part comes with [`Warning`]s naming the field that was dropped.
+
+mod address;
+mod name;
+mod service;
+mod slice;
+mod warnings;
+
+pub mod node;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use address::{fold_nested, parse_cidr};
+pub use name::valid_name;
+pub(crate) use name::{Names, excerpt, namespace_or_default};
+pub use service::{CreationTime, Port, Service};
+pub use slice::{Endpoint, EndpointSlice, Hints, SliceKey, SlicePort, mirror};
+pub(crate) use warnings::Warnings;
+
+use crate::wire;
+
+/// `namespace/name` of a Service. Cheap to clone; both halves are checked to be valid API names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey(Arc<str>);
+
+impl ServiceKey {
+    /// Joins two names. The caller has checked them (see [`valid_name`]).
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// Reads and checks the names of a Service.
+    pub(crate) fn of(metadata: &wire::Metadata) -> Result<Self, Unusable> {
+        let (namespace, name) = name::checked_names(metadata)?;
+        Ok(Self::new(namespace, name))
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.0
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name without its namespace.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+
+    /// `namespace/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Identity of one port of a Service: what endpoints are matched to and what a planner works on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortKey {
+    /// The Service.
+    pub service: ServiceKey,
+    /// The port's name, empty for an unnamed one.
+    pub name: Arc<str>,
+    /// The port's protocol.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for PortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            write!(f, "{}", self.service)
+        } else {
+            write!(f, "{}:{}", self.service, self.name)
+        }
+    }
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// Reads the API's spelling; empty means TCP.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "TCP" => Some(Self::Tcp),
+            "UDP" => Some(Self::Udp),
+            "SCTP" => Some(Self::Sctp),
+            _ => None,
+        }
+    }
+
+    /// The IP protocol number.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// The protocol of an IP protocol number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            6 => Some(Self::Tcp),
+            17 => Some(Self::Udp),
+            132 => Some(Self::Sctp),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        })
+    }
+}
+
+/// `Cluster` or `Local`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TrafficPolicy {
+    /// Any endpoint in the cluster.
+    #[default]
+    Cluster,
+    /// Only endpoints on this node.
+    Local,
+}
+
+/// How one of several endpoints is chosen for a new connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// At random, in proportion to weights.
+    #[default]
+    Random,
+    /// By a hash of the client's address, in proportion to weights; few clients move when endpoints come and go.
+    SourceHash,
+}
+
+/// Why an object cannot be used at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// Nothing is wrong: the object is not for us (headless, ExternalName, another proxy's).
+    NotOurs(&'static str),
+    /// The object is broken.
+    Broken {
+        /// The field at fault, as a path in the manifest.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Something about an object that its author should know; the proxy goes on without the part at fault.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Warning {
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// The field at fault, as a path in the manifest.
+    pub field: String,
+    /// What is wrong and what happens because of it.
+    pub problem: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.object, self.field, self.problem)
+    }
+}

@@ -1,0 +1,246 @@
+//! A Service as the proxy understands it.
+//!
+//! Defaults are those the API server fills in, so a manifest written by hand means the same as the object it would become. What holds
+//! only for one node or one endpoint is not decided here but in [`desired`](crate::desired).
+
+mod addresses;
+mod options;
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::name::valid_port_name;
+use super::{
+    Algorithm, Names, Protocol, ServiceKey, TrafficPolicy, Unusable, Warning, Warnings, excerpt,
+};
+use crate::family::{Family, PerFamily};
+use crate::wire::{self, Kind};
+
+/// A Service with this label is served by another proxy, whatever the label's value.
+const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
+/// A Service that has at least one cluster IP and one port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its identity.
+    pub key: ServiceKey,
+    /// Its cluster IP in each family. Without one the Service does not exist in that family.
+    pub cluster_ips: PerFamily<Option<IpAddr>>,
+    /// Its ports, in the order written; no two have both name and protocol in common.
+    pub ports: Box<[Port]>,
+    /// External addresses it answers on, of both families.
+    pub external_ips: Box<[IpAddr]>,
+    /// Load balancers' addresses that packets arrive with, of both families.
+    pub load_balancer_ips: Box<[IpAddr]>,
+    /// Who may use the load balancers' addresses, as written but masked; of both families.
+    pub source_ranges: Box<[IpNet]>,
+    /// Seconds a client sticks to its endpoint; none without session affinity.
+    pub affinity: Option<u32>,
+    /// Policy for traffic from outside. `Local` only where that means something.
+    pub external_policy: TrafficPolicy,
+    /// Policy for traffic to the cluster IP.
+    pub internal_policy: TrafficPolicy,
+    /// Where load balancers ask whether this node has endpoints.
+    pub health_check_port: Option<u16>,
+    /// How an endpoint is chosen.
+    pub algorithm: Algorithm,
+    /// When it was created, if the API server said so.
+    pub created: Option<CreationTime>,
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name, empty for an unnamed one.
+    pub name: Arc<str>,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The port clients use.
+    pub port: u16,
+    /// The port on every node.
+    pub node_port: Option<u16>,
+}
+
+/// When an object was created, to the second: the digits of the timestamp read as one number, which sorts as time does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CreationTime(NonZeroU64);
+
+impl Service {
+    /// Reads the object. What is bad in it is left out with a warning, as long as anything usable is left.
+    pub fn parse(object: &wire::Service) -> Result<(Self, Vec<Warning>), Unusable> {
+        reject_not_ours(object)?;
+        let key = ServiceKey::of(&object.metadata)?;
+        let mut warnings = Warnings::new(Kind::Service, key.as_str());
+        let spec = &object.spec;
+
+        let cluster_ips = addresses::cluster_ips(spec, &mut warnings);
+        if Family::ALL
+            .iter()
+            .all(|family| cluster_ips[*family].is_none())
+        {
+            return Err(warnings.nothing_left("spec.clusterIP", "no usable cluster IP"));
+        }
+        let ports = ports(&spec.ports, &mut warnings);
+        if ports.is_empty() {
+            return Err(warnings.nothing_left("spec.ports", "no usable port"));
+        }
+        let external_policy = options::external_policy(spec, &mut warnings);
+        let (source_ranges, bad_range) = addresses::source_ranges(spec, &mut warnings);
+        let mut load_balancer_ips = addresses::load_balancer_ips(&object.status, &mut warnings);
+        if bad_range {
+            addresses::withhold_unprotected(&mut load_balancer_ips, &source_ranges, &mut warnings);
+        }
+        let service = Self {
+            cluster_ips,
+            ports,
+            external_ips: addresses::external_ips(spec, &mut warnings),
+            load_balancer_ips: load_balancer_ips.into(),
+            source_ranges,
+            affinity: options::affinity(spec, &mut warnings),
+            external_policy,
+            internal_policy: options::policy(
+                "internalTrafficPolicy",
+                &spec.internal_traffic_policy,
+                &mut warnings,
+            ),
+            health_check_port: options::health_check_port(spec, external_policy, &mut warnings),
+            algorithm: options::algorithm(&object.metadata, &mut warnings),
+            created: options::created(&object.metadata, &mut warnings),
+            key: key.clone(),
+        };
+        Ok((service, warnings.into_vec()))
+    }
+
+    /// The external addresses of a family.
+    pub fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        of_family(&self.external_ips, family)
+    }
+
+    /// The load balancers' addresses of a family.
+    pub fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        of_family(&self.load_balancer_ips, family)
+    }
+
+    /// Uses shared copies of the names in it.
+    pub(crate) fn share_names(&mut self, names: &mut Names) {
+        names.share(&mut self.key.0);
+        for port in &mut self.ports {
+            names.share(&mut port.name);
+        }
+    }
+}
+
+impl CreationTime {
+    /// Reads the one form the API server writes, `2026-01-31T23:59:59Z`. Others would not sort with it.
+    fn parse(text: &str) -> Option<Self> {
+        const SHAPE: &[u8] = b"0000-00-00T00:00:00Z";
+        let fits = |(byte, shape): (u8, &u8)| {
+            if *shape == b'0' {
+                byte.is_ascii_digit()
+            } else {
+                byte == *shape
+            }
+        };
+        if text.len() != SHAPE.len() || !text.bytes().zip(SHAPE).all(fits) {
+            return None;
+        }
+        let digits = text.bytes().filter(u8::is_ascii_digit);
+        let number = digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+        NonZeroU64::new(number).map(Self)
+    }
+}
+
+fn of_family(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
+    ips.iter()
+        .copied()
+        .filter(move |ip| Family::of(*ip) == family)
+}
+
+/// Sorts out what other components serve. None of this is a mistake of the author's, so it is not a warning.
+fn reject_not_ours(object: &wire::Service) -> Result<(), Unusable> {
+    let reason = if object.metadata.labels.contains_key(OTHER_PROXY_LABEL) {
+        "served by another proxy"
+    } else if object.spec.kind == "ExternalName" {
+        "an alias for an external name"
+    } else if object.spec.cluster_ip == "None" {
+        "headless"
+    } else if object.spec.cluster_ip.is_empty() {
+        "without a cluster IP"
+    } else {
+        return Ok(());
+    };
+    Err(Unusable::NotOurs(reason))
+}
+
+/// The usable ports. Name and protocol are a port's identity, so of two that share both only the first can be told apart.
+fn ports(ports: &[wire::ServicePort], warnings: &mut Warnings<'_>) -> Box<[Port]> {
+    let mut found: Vec<Port> = Vec::with_capacity(ports.len());
+    for (i, port) in ports.iter().enumerate() {
+        let Some(port) = parse_port(i, port, warnings) else {
+            continue;
+        };
+        if found
+            .iter()
+            .any(|other| other.name == port.name && other.protocol == port.protocol)
+        {
+            let problem = format!(
+                "an earlier {} port has the same name; this one is not served",
+                port.protocol
+            );
+            warnings.add(format!("spec.ports[{i}].name"), problem);
+        } else {
+            found.push(port);
+        }
+    }
+    found.into()
+}
+
+/// One port. A bad node port costs only the node port: the Service still works inside the cluster.
+fn parse_port(i: usize, port: &wire::ServicePort, warnings: &mut Warnings<'_>) -> Option<Port> {
+    if !valid_port_name(&port.name) {
+        let problem = format!(
+            "{} is not a valid port name; the port is not served",
+            excerpt(&port.name)
+        );
+        warnings.add(format!("spec.ports[{i}].name"), problem);
+        return None;
+    }
+    let Some(protocol) = Protocol::parse(&port.protocol) else {
+        let problem = format!(
+            "{} is not a known protocol; the port is not served",
+            excerpt(&port.protocol)
+        );
+        warnings.add(format!("spec.ports[{i}].protocol"), problem);
+        return None;
+    };
+    let Some(number) = port_number(port.port) else {
+        let problem = format!("{} is not a port number; the port is not served", port.port);
+        warnings.add(format!("spec.ports[{i}].port"), problem);
+        return None;
+    };
+    let node_port = port_number(port.node_port);
+    if node_port.is_none() && port.node_port != 0 {
+        let problem = format!(
+            "{} is not a port number; there is no node port",
+            port.node_port
+        );
+        warnings.add(format!("spec.ports[{i}].nodePort"), problem);
+    }
+    Some(Port {
+        name: port.name.as_str().into(),
+        protocol,
+        port: number,
+        node_port,
+    })
+}
+
+/// A port a client can connect to; 0 is none.
+pub(super) fn port_number(number: i64) -> Option<u16> {
+    u16::try_from(number).ok().filter(|number| *number != 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The addresses of a Service, and who may use them.
+//!
+//! An address is served only if it can be read and is none that belongs to the node itself or to nobody.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::family::{Family, PerFamily};
+use crate::model::address::{parse_cidr, parse_ip, refused};
+use crate::model::{Warnings, excerpt};
+use crate::wire;
+
+/// The cluster IP of each family. The lists of addresses and of families belong together, entry by entry.
+pub(super) fn cluster_ips(
+    spec: &wire::ServiceSpec,
+    warnings: &mut Warnings<'_>,
+) -> PerFamily<Option<IpAddr>> {
+    // Objects from before dual-stack, and manifests, have only the singular field.
+    let listed = !spec.cluster_ips.is_empty();
+    let texts = if listed {
+        spec.cluster_ips.as_slice()
+    } else {
+        std::slice::from_ref(&spec.cluster_ip)
+    };
+    let mut found = PerFamily::<Option<IpAddr>>::default();
+    for (i, text) in texts.iter().enumerate() {
+        let field = if listed {
+            format!("spec.clusterIPs[{i}]")
+        } else {
+            "spec.clusterIP".into()
+        };
+        let Some(ip) = frontend_ip(&field, text, warnings) else {
+            continue;
+        };
+        let family = Family::of(ip);
+        // Where families are listed they decide: an address that has no family beside it is not in use.
+        if !spec.ip_families.is_empty() && spec.ip_families.get(i) != Some(&family.to_string()) {
+            warnings.add(
+                field,
+                format!("{ip} does not match spec.ipFamilies[{i}]; it is not served"),
+            );
+        } else if found[family].is_none() {
+            found[family] = Some(ip);
+        } else {
+            warnings.add(
+                field,
+                format!("{ip} is a second {family} cluster IP; it is not served"),
+            );
+        }
+    }
+    found
+}
+
+/// External IPs, each once. Blank entries are common in generated manifests and mean nothing.
+pub(super) fn external_ips(spec: &wire::ServiceSpec, warnings: &mut Warnings<'_>) -> Box<[IpAddr]> {
+    let mut found = Vec::new();
+    for (i, text) in spec
+        .external_ips
+        .iter()
+        .enumerate()
+        .filter(|(_, text)| !text.trim().is_empty())
+    {
+        let ip = frontend_ip(&format!("spec.externalIPs[{i}]"), text, warnings);
+        found.extend(ip.filter(|ip| !found.contains(ip)));
+    }
+    found.into()
+}
+
+/// The addresses that the load balancer's packets arrive with, each once.
+pub(super) fn load_balancer_ips(
+    status: &wire::ServiceStatus,
+    warnings: &mut Warnings<'_>,
+) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    for (i, ingress) in status.load_balancer.ingress.iter().enumerate() {
+        // In mode Proxy packets arrive with the node's address; the listed one is not ours to take.
+        let is_vip = ingress.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
+        if is_vip && !ingress.ip.is_empty() {
+            let ip = frontend_ip(
+                &format!("status.loadBalancer.ingress[{i}].ip"),
+                &ingress.ip,
+                warnings,
+            );
+            found.extend(ip.filter(|ip| !found.contains(ip)));
+        }
+    }
+    found
+}
+
+/// The ranges that can be read, and whether there was one that cannot.
+pub(super) fn source_ranges(
+    spec: &wire::ServiceSpec,
+    warnings: &mut Warnings<'_>,
+) -> (Box<[IpNet]>, bool) {
+    let mut found = Vec::new();
+    let mut any_bad = false;
+    for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
+        match parse_cidr(text.trim()) {
+            Some(net) => found.push(net),
+            None => {
+                any_bad = true;
+                let problem = format!("{} is not a range", excerpt(text));
+                warnings.add(format!("spec.loadBalancerSourceRanges[{i}]"), problem);
+            }
+        }
+    }
+    (found.into(), any_bad)
+}
+
+/// An empty list of ranges lets everyone in. Where it is empty only because a range cannot be read, nobody is let in instead.
+pub(super) fn withhold_unprotected(
+    ips: &mut Vec<IpAddr>,
+    ranges: &[IpNet],
+    warnings: &mut Warnings<'_>,
+) {
+    let is_protected = |ip: &IpAddr| {
+        ranges
+            .iter()
+            .any(|net| Family::of_net(net) == Family::of(*ip))
+    };
+    for ip in ips.iter().filter(|ip| !is_protected(ip)) {
+        let problem = format!("no range of its family can be read, so {ip} is not served");
+        warnings.add("spec.loadBalancerSourceRanges", problem);
+    }
+    ips.retain(is_protected);
+}
+
+/// Reads an address that clients use, unless it is one that must never reach the kernel.
+fn frontend_ip(field: &str, text: &str, warnings: &mut Warnings<'_>) -> Option<IpAddr> {
+    let Some(ip) = parse_ip(text) else {
+        warnings.add(
+            field,
+            format!("{} is not an address; it is not served", excerpt(text)),
+        );
+        return None;
+    };
+    if let Some(reason) = refused(ip) {
+        warnings.add(field, format!("{ip} is {reason}; it is not served"));
+        return None;
+    }
+    Some(ip)
+}

@@ -1,0 +1,34 @@
+//! From what is wanted to what must be written, one folder a mode.
+//!
+//! A planner is pure: it sees the desired state, what changed, and what is in the kernel, and answers with a plan that prints itself.
+
+pub mod nft;
+
+use std::fmt;
+
+use crate::desired::{Delta, Desired};
+
+/// A mode's planner for one family.
+///
+/// It remembers what it planned last, on the understanding that every plan is applied before the next is asked for; after a failure the
+/// caller observes the kernel and asks for a full plan, which forgets everything remembered.
+pub trait Planner {
+    /// What the mode finds in the kernel.
+    type Observed;
+    /// What the mode wants written. Prints as text for people and tests.
+    type Plan: fmt::Display;
+
+    /// Everything that must change to get from what is in the kernel to what is wanted.
+    fn full(&mut self, desired: &Desired, observed: &Self::Observed) -> Self::Plan;
+
+    /// What must change for a delta, given that everything before it is in the kernel. Work is proportional to the delta.
+    fn partial(&mut self, desired: &Desired, delta: &Delta) -> Self::Plan;
+
+    /// Earlier plans left something behind that can only be removed in a transaction of its own.
+    fn has_leftovers(&self) -> bool {
+        false
+    }
+
+    /// Removes some of what earlier plans left behind.
+    fn tidy(&mut self) -> Self::Plan;
+}

@@ -1,0 +1,207 @@
+//! Taking over what an earlier run (or a failed write) left in the kernel, so that a restart with an unchanged cluster writes nothing.
+//!
+//! Nothing found is believed beyond that: what is adopted only makes the wanted state look like what is there; the comparison that
+//! follows decides.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use super::layout::{LIST_BITS, LOCAL, PORT_BITS, SetId, TAG, port_id, port_number};
+use super::lists::{List, Lists, Registry};
+use super::pick::Pick;
+use super::slots::Target;
+use crate::desired::{Desired, Frontend, ServicePort};
+use crate::dialect::nft::{Data, Key, KeyBuilder, Observed, ObservedSet, Verdict};
+use crate::model::PortKey;
+
+/// What the kernel's elements say about lists and classes.
+pub(super) fn adopt(desired: &Desired, observed: &Observed) -> (Registry, HashMap<PortKey, Lists>) {
+    let kernel = Kernel::new(observed);
+    let mut registry = Registry::default();
+    for (pick, number) in kernel.classes() {
+        registry.classes.adopt(pick, number);
+    }
+    let lists = desired
+        .ports
+        .values()
+        .map(|port| (port.key.clone(), kernel.lists(port, &mut registry)))
+        .collect();
+    registry.finish_adoption();
+    (registry, lists)
+}
+
+/// Our maps as found.
+struct Kernel<'a> {
+    observed: &'a Observed,
+    /// Endpoints of service ports with affinity, by the port's id: number and endpoint.
+    sticky: HashMap<u32, Vec<(u32, Target)>>,
+}
+
+impl<'a> Kernel<'a> {
+    fn new(observed: &'a Observed) -> Self {
+        let mut kernel = Self {
+            observed,
+            sticky: HashMap::new(),
+        };
+        kernel.sticky = kernel.sticky_endpoints();
+        kernel
+    }
+
+    fn set(&self, id: SetId) -> Option<&'a ObservedSet> {
+        self.observed.sets.get(id.name())
+    }
+
+    fn value(&self, id: SetId, key: &Key) -> Option<&'a Key> {
+        match self.set(id)?.elements.get(key)?.data.as_ref()? {
+            Data::Value(value) => Some(value),
+            Data::Verdict(_) => None,
+        }
+    }
+
+    fn id(&self, set: SetId, key: &Key) -> Option<u32> {
+        number(self.value(set, key)?.as_bytes())
+    }
+
+    fn classes(&self) -> impl Iterator<Item = (Pick, u32)> {
+        let elements = self
+            .set(SetId::Picks)
+            .into_iter()
+            .flat_map(|set| &set.elements);
+        elements.filter_map(|(key, element)| match &element.data {
+            Some(Data::Verdict(Verdict::Goto(chain))) => {
+                Some((chain.parse().ok()?, number(key.as_bytes())?))
+            }
+            _ => None,
+        })
+    }
+
+    fn sticky_endpoints(&self) -> HashMap<u32, Vec<(u32, Target)>> {
+        let mut by_port: HashMap<u32, Vec<_>> = HashMap::new();
+        let elements = self
+            .set(SetId::StickyEndpoints)
+            .into_iter()
+            .flat_map(|set| &set.elements);
+        for (key, element) in elements {
+            let Some(id) = key.as_bytes().get(4..).and_then(number) else {
+                continue;
+            };
+            if let Some(Data::Value(value)) = &element.data
+                && let Some(target) = target(value)
+            {
+                by_port
+                    .entry(id & PORT_BITS)
+                    .or_default()
+                    .push((id & !LIST_BITS, target));
+            }
+        }
+        by_port
+    }
+
+    fn lists(&self, port: &ServicePort, registry: &mut Registry) -> Lists {
+        let ids = port
+            .frontends
+            .iter()
+            .filter_map(|frontend| self.frontend_id(port, *frontend));
+        let mut numbers = ids.filter(|id| id & TAG != 0).map(port_number);
+        let Some(number) = numbers.find(|number| registry.adopt(*number)) else {
+            return Lists::default();
+        };
+        let mut lists = Lists {
+            number: Some(number),
+            ..Lists::default()
+        };
+        self.adopt_numbers(&mut lists.numbered, port_id(number));
+        let list = |id| {
+            Some(List {
+                slots: self.slots(id, &lists.numbered, port),
+                pick: None,
+            })
+        };
+        let (cluster, local) = (list(port_id(number)), list(port_id(number) | LOCAL));
+        Lists {
+            cluster,
+            local,
+            ..lists
+        }
+    }
+
+    fn adopt_numbers(&self, numbered: &mut Vec<Option<Target>>, port: u32) {
+        for (number, target) in self.sticky.get(&port).into_iter().flatten() {
+            let index = (*number as usize).saturating_sub(1);
+            if numbered.len() <= index {
+                numbered.resize(index + 1, None);
+            }
+            numbered[index] = Some(*target);
+        }
+    }
+
+    fn frontend_id(&self, port: &ServicePort, frontend: Frontend) -> Option<u32> {
+        let key = KeyBuilder::new();
+        match frontend.address() {
+            Some(at) => self.id(
+                SetId::Services,
+                &key.ip(at.ip())
+                    .proto(port.protocol())
+                    .port(at.port())
+                    .build(),
+            ),
+            None => {
+                let Frontend::NodePort(number) = frontend else {
+                    return None;
+                };
+                self.id(
+                    SetId::NodePorts,
+                    &key.proto(port.protocol()).port(number).build(),
+                )
+            }
+        }
+    }
+
+    fn slots(&self, list: u32, numbered: &[Option<Target>], port: &ServicePort) -> Vec<Target> {
+        (0..)
+            .map_while(|slot| self.slot(list, slot, numbered, port))
+            .collect()
+    }
+
+    fn slot(
+        &self,
+        list: u32,
+        slot: u32,
+        numbered: &[Option<Target>],
+        port: &ServicePort,
+    ) -> Option<Target> {
+        if numbered.is_empty() {
+            let key = KeyBuilder::new()
+                .proto(port.protocol())
+                .number(list)
+                .number(slot)
+                .build();
+            return target(self.value(SetId::Endpoints, &key)?);
+        }
+        let key = KeyBuilder::new().number(list).number(slot).build();
+        let number = self.id(SetId::StickySlots, &key)? & !LIST_BITS;
+        *numbered.get((number as usize).checked_sub(1)?)?
+    }
+}
+
+/// A number as elements hold it.
+pub(super) fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// An endpoint as elements hold it.
+pub(super) fn target(value: &Key) -> Option<Target> {
+    let bytes = value.as_bytes();
+    let (ip, rest): (IpAddr, _) = match bytes.len() {
+        8 => (
+            <[u8; 4]>::try_from(bytes.get(..4)?).ok()?.into(),
+            bytes.get(4..)?,
+        ),
+        20 => (
+            <[u8; 16]>::try_from(bytes.get(..16)?).ok()?.into(),
+            bytes.get(16..)?,
+        ),
+        _ => return None,
+    };
+    Some((ip, u16::from_be_bytes(rest.get(..2)?.try_into().ok()?)))
+}

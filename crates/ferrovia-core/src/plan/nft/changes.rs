@@ -1,0 +1,130 @@
+//! Changes to elements, gathered set by set.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::layout::SetId;
+use crate::dialect::nft::{Element, Key, ObservedSet, Op};
+use crate::family::Family;
+
+/// Elements to take out and to put in.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    sets: BTreeMap<SetId, SetChanges>,
+}
+
+#[derive(Debug, Default)]
+struct SetChanges {
+    deletes: Vec<Element>,
+    adds: Vec<Element>,
+}
+
+impl Changes {
+    pub(super) fn add(&mut self, set: SetId, element: Element) {
+        self.sets.entry(set).or_default().adds.push(element);
+    }
+
+    pub(super) fn delete(&mut self, set: SetId, element: Element) {
+        let element = Element {
+            data: None,
+            comment: None,
+            ..element
+        };
+        self.sets.entry(set).or_default().deletes.push(element);
+    }
+
+    /// What must change in a set to get from what is there to what is wanted.
+    pub(super) fn compare(
+        &mut self,
+        set: SetId,
+        wanted: Vec<Element>,
+        observed: Option<&ObservedSet>,
+    ) {
+        let Some(observed) = observed.filter(|observed| !observed.elements.is_empty()) else {
+            self.sets.entry(set).or_default().adds.extend(wanted);
+            return;
+        };
+        let mut leftover: HashMap<&Key, ()> =
+            observed.elements.keys().map(|key| (key, ())).collect();
+        for element in wanted {
+            leftover.remove(&element.key);
+            match observed.elements.get(&element.key) {
+                Some(found) if is_same(&element, found) => continue,
+                Some(found) => {
+                    let old = Element {
+                        key_end: found.key_end.clone(),
+                        ..Element::member(element.key.clone())
+                    };
+                    self.delete(set, old);
+                }
+                None => {}
+            }
+            self.add(set, element);
+        }
+        let mut gone: Vec<Element> = leftover
+            .into_keys()
+            .filter_map(|key| {
+                let found = observed.elements.get(key)?;
+                Some(Element {
+                    key_end: found.key_end.clone(),
+                    ..Element::member(key.clone())
+                })
+            })
+            .collect();
+        gone.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        gone.into_iter()
+            .for_each(|element| self.delete(set, element));
+    }
+
+    /// The operations: in each set, what goes makes room for what comes.
+    pub(super) fn into_ops(mut self, family: Family, counters: bool) -> Vec<Op> {
+        let mut ops = Vec::new();
+        for set in SetId::ALL {
+            let Some(SetChanges { deletes, adds }) = self.sets.remove(&set) else {
+                continue;
+            };
+            let spec = set.spec(family, counters);
+            if !deletes.is_empty() {
+                ops.push(Op::DeleteElements(spec, deletes));
+            }
+            if !adds.is_empty() {
+                ops.push(Op::AddElements(spec, adds));
+            }
+        }
+        ops
+    }
+}
+
+fn is_same(wanted: &Element, found: &crate::dialect::nft::ObservedElement) -> bool {
+    wanted.data == found.data && wanted.key_end == found.key_end && wanted.comment == found.comment
+}
+
+/// Elements that several service ports may ask for, with the number of those that do.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    users: HashMap<(SetId, Key), u32>,
+}
+
+impl Shared {
+    /// One more user; true for the first.
+    pub(super) fn acquire(&mut self, set: SetId, key: &Key) -> bool {
+        let users = self.users.entry((set, key.clone())).or_default();
+        *users += 1;
+        *users == 1
+    }
+
+    /// One user less; true for the last.
+    pub(super) fn release(&mut self, set: SetId, key: &Key) -> bool {
+        let key = (set, key.clone());
+        match self.users.get_mut(&key) {
+            Some(users) if *users > 1 => {
+                *users -= 1;
+                false
+            }
+            Some(_) => {
+                self.users.remove(&key);
+                true
+            }
+            None => false,
+        }
+    }
+}

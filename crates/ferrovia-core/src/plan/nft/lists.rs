@@ -1,0 +1,265 @@
+//! The lists of a service port: their number in ids, their slots, their ways to pick.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::layout::{LOCAL, MAX_PORTS, MAX_STICKY, SetId, port_id};
+use super::pick::{Classes, Pick};
+use super::slots::{self, Target};
+use crate::desired::{Endpoint, ServicePort};
+use crate::dialect::nft::{Element, Key, KeyBuilder};
+use crate::model::{Algorithm, Protocol, TrafficPolicy};
+
+/// What a service port has in the kernel, or is about to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lists {
+    /// The service port's number; none without endpoints.
+    pub(super) number: Option<u32>,
+    /// With affinity: which endpoint has which number, starting with 1.
+    pub(super) numbered: Vec<Option<Target>>,
+    /// The list for policy Cluster.
+    pub(super) cluster: Option<List>,
+    /// The list for policy Local.
+    pub(super) local: Option<List>,
+}
+
+/// One list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct List {
+    /// Who stands in which slot.
+    pub(super) slots: Vec<Target>,
+    /// How to pick, with the number of the class; none while that is not known.
+    pub(super) pick: Option<(Pick, u32)>,
+}
+
+impl Lists {
+    /// The list a policy leads to.
+    pub(super) fn get(&self, policy: TrafficPolicy) -> Option<&List> {
+        match policy {
+            TrafficPolicy::Cluster => self.cluster.as_ref(),
+            TrafficPolicy::Local => self.local.as_ref(),
+        }
+    }
+
+    /// A list's id without a way to pick.
+    pub(super) fn id(&self, policy: TrafficPolicy) -> Option<u32> {
+        let local = if policy == TrafficPolicy::Local {
+            LOCAL
+        } else {
+            0
+        };
+        self.number.map(|number| port_id(number) | local)
+    }
+
+    /// The id that picks from a list; none if it has no endpoints.
+    pub(super) fn pick_id(&self, policy: TrafficPolicy) -> Option<u32> {
+        let (_, class) = self.get(policy)?.pick?;
+        Some(self.id(policy)? | class)
+    }
+
+    /// The elements that make up the lists.
+    pub(super) fn elements(&self, protocol: Protocol, out: &mut Vec<(SetId, Element)>) {
+        for policy in [TrafficPolicy::Cluster, TrafficPolicy::Local] {
+            let (Some(list), Some(id)) = (self.get(policy), self.id(policy)) else {
+                continue;
+            };
+            match list.pick {
+                Some((Pick::Sticky { .. }, _)) => self.sticky_elements(list, id, protocol, out),
+                Some(_) => plain_elements(list, id, protocol, out),
+                None => {}
+            }
+        }
+    }
+
+    fn sticky_elements(
+        &self,
+        list: &List,
+        id: u32,
+        protocol: Protocol,
+        out: &mut Vec<(SetId, Element)>,
+    ) {
+        let numbers: HashMap<Target, u32> = (1..)
+            .zip(&self.numbered)
+            .filter_map(|(n, target)| Some(((*target)?, id | n)))
+            .collect();
+        let mut members = list.slots.clone();
+        members.sort_unstable();
+        members.dedup();
+        out.extend(members.iter().filter_map(|target| {
+            let key = KeyBuilder::new()
+                .proto(protocol)
+                .number(*numbers.get(target)?)
+                .build();
+            Some((
+                SetId::StickyEndpoints,
+                Element::value(key, target_key(target)),
+            ))
+        }));
+        out.extend((0..).zip(&list.slots).filter_map(|(slot, target)| {
+            let key = KeyBuilder::new().number(id).number(slot).build();
+            let endpoint = KeyBuilder::new().number(*numbers.get(target)?).build();
+            Some((SetId::StickySlots, Element::value(key, endpoint)))
+        }));
+    }
+}
+
+fn plain_elements(list: &List, id: u32, protocol: Protocol, out: &mut Vec<(SetId, Element)>) {
+    out.extend((0..).zip(&list.slots).map(|(slot, target)| {
+        let key = KeyBuilder::new()
+            .proto(protocol)
+            .number(id)
+            .number(slot)
+            .build();
+        (SetId::Endpoints, Element::value(key, target_key(target)))
+    }));
+}
+
+fn target_key((ip, port): &Target) -> Key {
+    KeyBuilder::new().ip(*ip).port(*port).build()
+}
+
+/// Numbers of service ports, and classes.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    pub(super) classes: Classes,
+    next: u32,
+    free: BTreeSet<u32>,
+    adopted: BTreeSet<u32>,
+}
+
+/// There are more service ports, or more ways to pick, than an id has room for.
+#[derive(Debug)]
+pub(super) struct Exhausted;
+
+impl Registry {
+    /// Takes a number that is in use in the kernel, unless someone else has it.
+    pub(super) fn adopt(&mut self, number: u32) -> bool {
+        number < MAX_PORTS && self.adopted.insert(number)
+    }
+
+    /// Ends adoption: from now on free numbers are given out.
+    pub(super) fn finish_adoption(&mut self) {
+        let adopted = std::mem::take(&mut self.adopted);
+        self.next = adopted.last().map_or(0, |last| last + 1);
+        self.free = (0..self.next)
+            .filter(|number| !adopted.contains(number))
+            .collect();
+    }
+
+    /// The lists for these endpoints, changed as little as possible from what they were.
+    pub(super) fn update(
+        &mut self,
+        before: &Lists,
+        port: &ServicePort,
+        cluster: &[Endpoint],
+        local: &[Endpoint],
+    ) -> Result<Lists, Exhausted> {
+        if cluster.is_empty() && local.is_empty() {
+            self.release(before);
+            return Ok(Lists::default());
+        }
+        let number = match before.number {
+            Some(number) => number,
+            None => self.allocate()?,
+        };
+        let mut lists = Lists {
+            number: Some(number),
+            numbered: Vec::new(),
+            cluster: self.list(before.cluster.as_ref(), port, cluster, false),
+            local: self.list(before.local.as_ref(), port, local, true),
+        };
+        if port.affinity.is_some() {
+            let members = [&lists.cluster, &lists.local]
+                .into_iter()
+                .flatten()
+                .flat_map(|list| &list.slots);
+            lists.numbered =
+                slots::number(&before.numbered, members.copied().collect(), MAX_STICKY);
+        }
+        self.release_classes(before);
+        if [&lists.cluster, &lists.local]
+            .into_iter()
+            .flatten()
+            .any(|list| list.pick.is_none())
+        {
+            self.release(&lists);
+            return Err(Exhausted);
+        }
+        Ok(lists)
+    }
+
+    fn list(
+        &mut self,
+        before: Option<&List>,
+        port: &ServicePort,
+        endpoints: &[Endpoint],
+        local: bool,
+    ) -> Option<List> {
+        let before = before.map_or(&[][..], |list| &list.slots);
+        let (slots, pick) = arrange(before, port, endpoints, local)?;
+        let pick = self.classes.acquire(pick).map(|class| (pick, class));
+        Some(List { slots, pick })
+    }
+
+    /// The service port is no more.
+    pub(super) fn release(&mut self, lists: &Lists) {
+        self.free.extend(lists.number);
+        self.release_classes(lists);
+    }
+
+    fn release_classes(&mut self, lists: &Lists) {
+        let lists = [&lists.cluster, &lists.local].into_iter().flatten();
+        lists
+            .filter_map(|list| list.pick)
+            .for_each(|(pick, _)| self.classes.release(pick));
+    }
+
+    fn allocate(&mut self) -> Result<u32, Exhausted> {
+        if let Some(number) = self.free.pop_first() {
+            return Ok(number);
+        }
+        if self.next == MAX_PORTS {
+            return Err(Exhausted);
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+}
+
+/// Puts endpoints into slots and says how to pick from them; none for no endpoints.
+fn arrange(
+    before: &[Target],
+    port: &ServicePort,
+    endpoints: &[Endpoint],
+    local: bool,
+) -> Option<(Vec<Target>, Pick)> {
+    if endpoints.is_empty() {
+        return None;
+    }
+    Some(match (port.affinity, port.algorithm) {
+        (Some(timeout), _) => {
+            // Both lists together have to do with the numbers there are.
+            let endpoints = &endpoints[..endpoints.len().min(MAX_STICKY / 2)];
+            let slots = slots::arrange(before, endpoints);
+            let pick = Pick::Sticky {
+                local,
+                timeout,
+                slots: slots.len() as u32,
+            };
+            (slots, pick)
+        }
+        (None, Algorithm::Random) => {
+            let slots = slots::arrange(before, endpoints);
+            let pick = Pick::Random {
+                slots: slots.len() as u32,
+            };
+            (slots, pick)
+        }
+        (None, Algorithm::SourceHash) => {
+            let slots = slots::hash_table(endpoints);
+            let pick = Pick::SourceHash {
+                slots: slots.len() as u32,
+            };
+            (slots, pick)
+        }
+    })
+}

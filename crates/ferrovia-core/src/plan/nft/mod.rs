@@ -1,0 +1,447 @@
+//! The nftables mode: flat maps, a handful of shared chains, one transaction a change.
+//!
+//! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. [`base`](self::base) holds the fixed chains,
+//! [`pick`](self::pick) the shared ones that choose an endpoint, [`service`](self::service) and [`lists`](self::lists) turn a service
+//! port into elements, [`adopt`](self::adopt) takes over what an earlier run left. This file is the order of work.
+
+mod adopt;
+mod base;
+mod changes;
+pub mod layout;
+mod lists;
+mod pick;
+mod service;
+mod slots;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use self::base::ChainRules;
+use self::changes::{Changes, Shared};
+use self::layout::{SetId, TABLE};
+use self::lists::{Lists, Registry};
+use super::Planner;
+use crate::desired::{Delta, Desired, NodePortAddresses, NodeRules, PortChange, ServicePort};
+use crate::dialect::nft::bytecode::{Expr, lower};
+use crate::dialect::nft::{
+    DataType, Element, Key, KeyBuilder, Name, Observed, ObservedSet, Op, SetSpec, Transaction,
+    Verdict,
+};
+use crate::family::Family;
+use crate::model::PortKey;
+
+/// Plans one family's table.
+#[derive(Debug)]
+pub struct NftPlanner {
+    family: Family,
+    counters: bool,
+    node: Option<NodeRules>,
+    registry: Registry,
+    lists: HashMap<PortKey, Lists>,
+    shared: Shared,
+    /// Chains for ways to pick that are in the kernel.
+    pick_chains: BTreeSet<Name>,
+    /// Those of them that nothing leads to any more.
+    retired: BTreeSet<Name>,
+}
+
+impl Planner for NftPlanner {
+    type Observed = Observed;
+    type Plan = Transaction;
+
+    fn full(&mut self, desired: &Desired, observed: &Observed) -> Transaction {
+        let fits = self.structure_fits(desired, observed);
+        let nothing = Observed::default();
+        let kernel = if fits { observed } else { &nothing };
+        let (registry, adopted) = adopt::adopt(desired, kernel);
+        *self = Self {
+            registry,
+            ..Self::new(self.family, self.counters)
+        };
+        self.node = Some(NodeRules::clone(&desired.node));
+
+        let mut notes = Vec::new();
+        let mut wanted = self.all_elements(desired, adopted, &mut notes);
+        self.registry.classes.take_fresh();
+        // A class that nothing uses any more goes with the elements that are no longer wanted.
+        let unused = self.registry.classes.take_unused();
+        self.retired
+            .extend(unused.iter().map(|(pick, _)| pick.chain()));
+        wanted.insert(SetId::Picks, self.pick_elements());
+
+        let mut ops = self.make_table(observed, fits);
+        ops.extend(self.make_chains(desired, kernel));
+        let mut changes = Changes::default();
+        for set in SetId::ALL {
+            let found = kernel.sets.get(set.name());
+            changes.compare(set, wanted.remove(&set).unwrap_or_default(), found);
+        }
+        ops.extend(changes.into_ops(self.family, self.counters));
+        ops.extend(
+            observed
+                .predecessors
+                .iter()
+                .map(|table| Op::DeleteOtherTable(table.clone().into())),
+        );
+        self.transaction(ops, notes)
+    }
+
+    fn partial(&mut self, desired: &Desired, delta: &Delta) -> Transaction {
+        let mut changes = Changes::default();
+        let mut notes = Vec::new();
+        let mut ops = if delta.node {
+            self.change_node(&desired.node, &mut changes)
+        } else {
+            Vec::new()
+        };
+        // What goes before what comes: a frontend may pass from one service to another.
+        let before: Vec<_> = delta
+            .ports
+            .iter()
+            .map(|change| self.elements_before(change))
+            .collect();
+        for (change, before) in delta.ports.iter().zip(before) {
+            let after = self.elements_after(change, &mut notes);
+            self.compare(before, after, &mut changes);
+        }
+        ops.extend(self.fresh_picks(&mut changes));
+        ops.extend(changes.into_ops(self.family, self.counters));
+        self.transaction(ops, notes)
+    }
+
+    fn has_leftovers(&self) -> bool {
+        self.registry.classes.has_unused() || !self.retired.is_empty()
+    }
+
+    /// Removes what no list needs any more. Kernels before 6.2 count a map element's hold on a chain until the transaction that deleted it
+    /// is over, so elements go in one step and chains in the next.
+    fn tidy(&mut self) -> Transaction {
+        let retired = std::mem::take(&mut self.retired);
+        self.pick_chains.retain(|chain| !retired.contains(chain));
+        // They may lead to each other, so all are emptied before the first goes.
+        let mut ops: Vec<Op> = retired.iter().cloned().map(Op::FlushChain).collect();
+        ops.extend(retired.into_iter().map(Op::DeleteChain));
+        let mut changes = Changes::default();
+        for (pick, number) in self.registry.classes.take_unused() {
+            changes.delete(
+                SetId::Picks,
+                Element::member(KeyBuilder::new().number(number).build()),
+            );
+            self.retired.insert(pick.chain());
+        }
+        let needed: BTreeSet<Name> = self.needed_chains().map(|chain| chain.chain.name).collect();
+        self.retired.extend(
+            self.pick_chains
+                .iter()
+                .filter(|chain| !needed.contains(*chain))
+                .cloned(),
+        );
+        ops.extend(changes.into_ops(self.family, self.counters));
+        self.transaction(ops, Vec::new())
+    }
+}
+
+impl NftPlanner {
+    /// A planner that knows nothing yet. `counters`: elements count the connections that use them.
+    pub fn new(family: Family, counters: bool) -> Self {
+        Self {
+            family,
+            counters,
+            node: None,
+            registry: Registry::default(),
+            lists: HashMap::new(),
+            shared: Shared::default(),
+            pick_chains: BTreeSet::new(),
+            retired: BTreeSet::new(),
+        }
+    }
+
+    fn transaction(&self, ops: Vec<Op>, notes: Vec<String>) -> Transaction {
+        Transaction {
+            family: self.family,
+            table: TABLE.into(),
+            ops,
+            notes,
+        }
+    }
+
+    fn spec(&self, set: SetId) -> SetSpec {
+        set.spec(self.family, self.counters)
+    }
+
+    /// What is there can be changed into what is wanted: a set or a hook cannot change its nature.
+    fn structure_fits(&self, desired: &Desired, observed: &Observed) -> bool {
+        let sets_fit = SetId::ALL.iter().all(|set| {
+            observed
+                .sets
+                .get(set.name())
+                .is_none_or(|found| set_fits(&self.spec(*set), found))
+        });
+        let hooks_fit = base::chains(&desired.node, self.family)
+            .iter()
+            .all(|wanted| {
+                observed
+                    .chains
+                    .get(&*wanted.chain.name)
+                    .is_none_or(|found| found.hook == wanted.chain.hook)
+            });
+        let known = |name: &String| SetId::ALL.iter().any(|set| set.name() == name);
+        observed.exists && sets_fit && hooks_fit && observed.sets.keys().all(known)
+    }
+
+    /// The table with its sets. One that does not fit goes, in the same transaction.
+    fn make_table(&self, observed: &Observed, fits: bool) -> Vec<Op> {
+        let mut ops = Vec::new();
+        if !fits {
+            if observed.exists {
+                ops.push(Op::DeleteTable);
+            }
+            ops.push(Op::AddTable);
+        }
+        let missing = SetId::ALL
+            .iter()
+            .filter(|set| !fits || !observed.sets.contains_key(set.name()));
+        ops.extend(missing.map(|set| Op::AddSet(self.spec(*set))));
+        ops
+    }
+
+    /// All chains with their rules; what is there and right is left alone.
+    fn make_chains(&mut self, desired: &Desired, kernel: &Observed) -> Vec<Op> {
+        let mut wanted: Vec<ChainRules> = self.needed_chains().collect();
+        self.pick_chains = wanted
+            .iter()
+            .map(|chain| chain.chain.name.clone())
+            .collect();
+        wanted.extend(base::chains(&desired.node, self.family));
+        let (mut chains, mut rules) = (Vec::new(), Vec::new());
+        for wanted in &wanted {
+            match kernel.chains.get(&*wanted.chain.name) {
+                None => {
+                    chains.push(Op::AddChain(wanted.chain.clone()));
+                    rules.extend(add_rules(wanted));
+                }
+                Some(found) if self.is_same(wanted, &found.rules) => {}
+                Some(_) => rules.extend(rewrite(wanted)),
+            }
+        }
+        // Chains that should not be there are removed once nothing can lead to them any more.
+        let names: BTreeSet<&str> = wanted.iter().map(|chain| &*chain.chain.name).collect();
+        let extra = kernel
+            .chains
+            .keys()
+            .filter(|name| !names.contains(name.as_str()));
+        for name in extra {
+            self.retired.insert(name.clone().into());
+            self.pick_chains.insert(name.clone().into());
+        }
+        self.retired
+            .retain(|name| kernel.chains.contains_key(&**name));
+        chains.append(&mut rules);
+        chains
+    }
+
+    fn is_same(&self, wanted: &ChainRules, found: &[Vec<Expr>]) -> bool {
+        wanted.rules.len() == found.len()
+            && wanted
+                .rules
+                .iter()
+                .zip(found)
+                .all(|(rule, found)| lower(rule, self.family) == *found)
+    }
+
+    /// The chains of all ways to pick that are in use.
+    fn needed_chains(&self) -> impl Iterator<Item = ChainRules> {
+        let mut seen = BTreeSet::new();
+        self.registry
+            .classes
+            .iter()
+            .flat_map(|(pick, _)| pick.chains())
+            .filter(move |chain| seen.insert(chain.chain.name.clone()))
+    }
+
+    fn all_elements(
+        &mut self,
+        desired: &Desired,
+        mut adopted: HashMap<PortKey, Lists>,
+        notes: &mut Vec<String>,
+    ) -> BTreeMap<SetId, Vec<Element>> {
+        let mut wanted: BTreeMap<SetId, Vec<Element>> = BTreeMap::new();
+        for port in desired.ports.values() {
+            let lists = adopted.remove(&port.key).unwrap_or_default();
+            for (set, element) in self.place(lists, port, notes) {
+                if !set.is_shared() || self.shared.acquire(set, &element.key) {
+                    wanted.entry(set).or_default().push(element);
+                }
+            }
+        }
+        wanted.insert(SetId::NodePortIps, node_port_ips(&desired.node));
+        wanted
+    }
+
+    /// Gives a port the lists it needs and answers with all its elements.
+    fn place(
+        &mut self,
+        lists: Lists,
+        port: &ServicePort,
+        notes: &mut Vec<String>,
+    ) -> Vec<(SetId, Element)> {
+        let lists = lists
+            .update(port, &mut self.registry)
+            .unwrap_or_else(|_exhausted| {
+                notes.push(format!(
+                    "{}: more service ports than there are numbers for; it has no endpoints",
+                    port.key
+                ));
+                Lists::default()
+            });
+        let elements = lists.all_elements(port);
+        self.lists.insert(port.key.clone(), lists);
+        elements
+    }
+
+    fn pick_elements(&self) -> Vec<Element> {
+        self.registry
+            .classes
+            .iter()
+            .map(|(pick, number)| pick_element(pick, number))
+            .collect()
+    }
+
+    fn elements_before(&self, change: &PortChange) -> Vec<(SetId, Element)> {
+        match (&change.old, self.lists.get(&change.key)) {
+            (Some(port), Some(lists)) => lists.all_elements(port),
+            _ => Vec::new(),
+        }
+    }
+
+    fn elements_after(
+        &mut self,
+        change: &PortChange,
+        notes: &mut Vec<String>,
+    ) -> Vec<(SetId, Element)> {
+        let lists = self.lists.remove(&change.key).unwrap_or_default();
+        match &change.new {
+            Some(port) => self.place(lists, port, notes),
+            None => {
+                self.registry.release(&lists);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Notes the difference between two states of a port.
+    fn compare(
+        &mut self,
+        before: Vec<(SetId, Element)>,
+        after: Vec<(SetId, Element)>,
+        changes: &mut Changes,
+    ) {
+        let mut gone: HashMap<(SetId, Key), Element> = before
+            .into_iter()
+            .map(|(set, element)| ((set, element.key.clone()), element))
+            .collect();
+        for (set, element) in after {
+            match gone.remove(&(set, element.key.clone())) {
+                Some(old) if old == element => continue,
+                Some(old) => changes.delete(set, old),
+                None if set.is_shared() && !self.shared.acquire(set, &element.key) => continue,
+                None => {}
+            }
+            changes.add(set, element);
+        }
+        let mut gone: Vec<_> = gone.into_iter().collect();
+        gone.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for ((set, key), element) in gone {
+            if !set.is_shared() || self.shared.release(set, &key) {
+                changes.delete(set, element);
+            }
+        }
+    }
+
+    /// Chains and map elements for ways to pick that have just come up.
+    fn fresh_picks(&mut self, changes: &mut Changes) -> Vec<Op> {
+        let (mut chains, mut rules) = (Vec::new(), Vec::new());
+        for (pick, number) in self.registry.classes.take_fresh() {
+            changes.add(SetId::Picks, pick_element(pick, number));
+            for wanted in pick.chains() {
+                self.retired.remove(&wanted.chain.name);
+                if self.pick_chains.insert(wanted.chain.name.clone()) {
+                    chains.push(Op::AddChain(wanted.chain.clone()));
+                    rules.extend(add_rules(&wanted));
+                }
+            }
+        }
+        chains.append(&mut rules);
+        chains
+    }
+
+    /// The fixed chains that look different under the node's new rules.
+    fn change_node(&mut self, node: &NodeRules, changes: &mut Changes) -> Vec<Op> {
+        let Some(old) = self.node.replace(node.clone()) else {
+            return Vec::new();
+        };
+        let before: HashMap<_, _> = node_port_ips(&old)
+            .into_iter()
+            .map(|element| (element.key.clone(), element))
+            .collect();
+        let mut gone = before;
+        for element in node_port_ips(node) {
+            if gone.remove(&element.key).is_none() {
+                changes.add(SetId::NodePortIps, element);
+            }
+        }
+        gone.into_values()
+            .for_each(|element| changes.delete(SetId::NodePortIps, element));
+        let old_chains = base::chains(&old, self.family);
+        let new_chains = base::chains(node, self.family);
+        old_chains
+            .iter()
+            .zip(&new_chains)
+            .filter(|(old, new)| old != new)
+            .flat_map(|(_, new)| rewrite(new))
+            .collect()
+    }
+}
+
+fn add_rules(wanted: &ChainRules) -> impl Iterator<Item = Op> {
+    wanted
+        .rules
+        .iter()
+        .map(|rule| Op::AddRule(wanted.chain.name.clone(), rule.clone()))
+}
+
+fn rewrite(wanted: &ChainRules) -> impl Iterator<Item = Op> {
+    [Op::FlushChain(wanted.chain.name.clone())]
+        .into_iter()
+        .chain(add_rules(wanted))
+}
+
+fn pick_element(pick: pick::Pick, number: u32) -> Element {
+    Element::verdict(
+        KeyBuilder::new().number(number).build(),
+        Verdict::Goto(pick.chain()),
+    )
+}
+
+fn node_port_ips(node: &NodeRules) -> Vec<Element> {
+    match &node.node_ports {
+        NodePortAddresses::Any => Vec::new(),
+        NodePortAddresses::Only(ips) => ips
+            .iter()
+            .map(|ip| Element::member(KeyBuilder::new().ip(*ip).build()))
+            .collect(),
+    }
+}
+
+fn set_fits(wanted: &SetSpec, found: &ObservedSet) -> bool {
+    let is_verdict_map = wanted.data == Some(DataType::Verdict);
+    found.key_len == wanted.key_len()
+        && found.is_map == wanted.data.is_some()
+        && found.is_verdict_map == is_verdict_map
+        && found.data_len == wanted.data_len()
+        && found.interval == wanted.interval
+        && found.dynamic == wanted.dynamic.is_some()
+        && found.counter == wanted.counter
+}

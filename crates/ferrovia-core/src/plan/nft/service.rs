@@ -1,0 +1,157 @@
+//! One service port: which lists it needs and which elements make it work.
+
+use super::layout::{BY_SOURCE, MASQUERADE, SetId};
+use super::lists::{Exhausted, Lists, Registry};
+use crate::desired::{Endpoint, Frontend, Refusal, ServicePort};
+use crate::dialect::nft::{Element, Key, KeyBuilder};
+use crate::model::TrafficPolicy;
+
+impl Lists {
+    /// The lists the port needs now, changed as little as possible from what they were.
+    pub(super) fn update(
+        self,
+        port: &ServicePort,
+        registry: &mut Registry,
+    ) -> Result<Self, Exhausted> {
+        let cluster = wanted(port, TrafficPolicy::Cluster);
+        let local = wanted(port, TrafficPolicy::Local);
+        registry.update(&self, port, cluster, local)
+    }
+
+    /// The elements that make the port work.
+    pub(super) fn all_elements(&self, port: &ServicePort) -> Vec<(SetId, Element)> {
+        let mut out = Vec::new();
+        self.elements(port.protocol(), &mut out);
+        self.external_local(port, &mut out);
+        for frontend in &port.frontends {
+            self.frontend(port, *frontend, &mut out);
+        }
+        hairpin(port, &mut out);
+        out
+    }
+
+    /// For external traffic under policy Local, which list to use depends on the source.
+    fn external_local(&self, port: &ServicePort, out: &mut Vec<(SetId, Element)>) {
+        let Some(key) = self
+            .id(TrafficPolicy::Cluster)
+            .filter(|_| depends_on_source(port))
+        else {
+            return;
+        };
+        let choices = [
+            (SetId::ExternalInside, TrafficPolicy::Cluster),
+            (SetId::ExternalOutside, TrafficPolicy::Local),
+        ];
+        out.extend(choices.into_iter().filter_map(|(set, policy)| {
+            Some((
+                set,
+                Element::value(number(key), number(self.pick_id(policy)?)),
+            ))
+        }));
+    }
+
+    fn frontend(&self, port: &ServicePort, frontend: Frontend, out: &mut Vec<(SetId, Element)>) {
+        let by_address = frontend.address().is_some();
+        let key = frontend_key(port, frontend);
+        let named = |element: Element| element.with_comment(&port.key.to_string());
+        if let Some(id) = self.frontend_id(port, frontend) {
+            let set = if by_address {
+                SetId::Services
+            } else {
+                SetId::NodePorts
+            };
+            out.push((set, named(Element::value(key.clone(), number(id)))));
+        }
+        if let Some(refusal) = port.refusal(frontend) {
+            let set = match (refusal, by_address) {
+                (Refusal::Reject, true) => SetId::RejectedServices,
+                (Refusal::Drop, true) => SetId::DroppedServices,
+                (Refusal::Reject, false) => SetId::RejectedNodePorts,
+                (Refusal::Drop, false) => SetId::DroppedNodePorts,
+            };
+            out.push((set, named(Element::member(key.clone()))));
+        }
+        match frontend {
+            Frontend::ClusterIp(at) => {
+                out.push((
+                    SetId::ClusterIps,
+                    Element::member(KeyBuilder::new().ip(at.ip()).build()),
+                ));
+            }
+            Frontend::LoadBalancer(_) if !port.source_ranges.is_empty() => {
+                restrict(port, frontend, key, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the frontend's packets are to do; none if nobody can take them.
+    fn frontend_id(&self, port: &ServicePort, frontend: Frontend) -> Option<u32> {
+        match (frontend.is_internal(), port.policy(frontend)) {
+            (true, policy) => self.pick_id(policy),
+            (false, TrafficPolicy::Cluster) => {
+                Some(self.pick_id(TrafficPolicy::Cluster)? | MASQUERADE)
+            }
+            (false, TrafficPolicy::Local) => Some(self.id(TrafficPolicy::Cluster)? | BY_SOURCE),
+        }
+    }
+}
+
+/// The endpoints of a policy, if any frontend can lead to them.
+fn wanted(port: &ServicePort, policy: TrafficPolicy) -> &[Endpoint] {
+    let used = port.frontends.iter().any(|&frontend| {
+        // Pods and this node use the cluster's endpoints by external addresses whatever the policy.
+        port.policy(frontend) == policy
+            || (policy == TrafficPolicy::Cluster && !frontend.is_internal())
+    });
+    if used { port.endpoints(policy) } else { &[] }
+}
+
+fn depends_on_source(port: &ServicePort) -> bool {
+    port.external_policy == TrafficPolicy::Local && port.frontends.iter().any(|f| !f.is_internal())
+}
+
+fn frontend_key(port: &ServicePort, frontend: Frontend) -> Key {
+    match frontend {
+        Frontend::NodePort(number) => KeyBuilder::new()
+            .proto(port.protocol())
+            .port(number)
+            .build(),
+        Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
+            KeyBuilder::new()
+                .ip(at.ip())
+                .proto(port.protocol())
+                .port(at.port())
+                .build()
+        }
+    }
+}
+
+fn restrict(port: &ServicePort, frontend: Frontend, key: Key, out: &mut Vec<(SetId, Element)>) {
+    out.push((SetId::Restricted, Element::member(key)));
+    let Some(at) = frontend.address() else { return };
+    out.extend(port.source_ranges.iter().map(|net| {
+        let service = KeyBuilder::new()
+            .ip(at.ip())
+            .proto(port.protocol())
+            .port(at.port());
+        (SetId::AllowedSources, Element::range(service, *net))
+    }));
+}
+
+/// An endpoint that reaches itself must see this node's address as source, or its answer would never leave it.
+fn hairpin(port: &ServicePort, out: &mut Vec<(SetId, Element)>) {
+    out.extend(port.local_endpoints().map(|e| {
+        let key = KeyBuilder::new()
+            .ip(e.ip)
+            .ip(e.ip)
+            .proto(port.protocol())
+            .port(e.port)
+            .build();
+        (SetId::Hairpin, Element::member(key))
+    }));
+}
+
+fn number(number: u32) -> Key {
+    KeyBuilder::new().number(number).build()
+}

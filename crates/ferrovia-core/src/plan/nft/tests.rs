@@ -1,0 +1,391 @@
+//! The planner against the stand-in kernel: any chain of changes ends where one full plan would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::view::meaning;
+use super::*;
+use crate::desired::{Endpoint, Frontend, LocalDetector};
+use crate::dialect::nft::sim::Sim;
+use crate::model::{Algorithm, Protocol, ServiceKey, TrafficPolicy};
+
+fn node() -> NodeRules {
+    NodeRules {
+        local: LocalDetector::Source("10.244.1.0/24".parse().unwrap()),
+        masquerade_all: false,
+        masquerade_mark: 0x4000,
+        node_ports: NodePortAddresses::Any,
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+    }
+}
+
+fn desired() -> Desired {
+    Desired {
+        family: Family::V4,
+        node: Arc::new(node()),
+        ports: BTreeMap::new(),
+    }
+}
+
+fn endpoint(n: u8, weight: u16) -> Endpoint {
+    let node = 1 + n % 2;
+    Endpoint {
+        ip: [10, 244, node, n].into(),
+        port: 8080,
+        weight,
+        is_local: node == 1,
+    }
+}
+
+/// A service port with all kinds of frontends.
+fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
+    let at = |text: String| -> SocketAddr { text.parse().unwrap() };
+    let mut cluster = endpoints.to_vec();
+    cluster.sort_unstable();
+    let local: Vec<_> = cluster.iter().copied().filter(|e| e.is_local).collect();
+    ServicePort {
+        key: PortKey {
+            service: ServiceKey::new("demo", &format!("s{n}")),
+            name: "http".into(),
+            protocol: Protocol::Tcp,
+        },
+        frontends: Box::new([
+            Frontend::ClusterIp(at(format!("10.96.0.{n}:80"))),
+            Frontend::LoadBalancer(at(format!("203.0.113.{n}:80"))),
+            Frontend::NodePort(30000 + u16::from(n)),
+        ]),
+        any_endpoints: !cluster.is_empty(),
+        cluster: cluster.into(),
+        local: local.into(),
+        internal_policy: TrafficPolicy::Cluster,
+        external_policy: TrafficPolicy::Cluster,
+        affinity: None,
+        algorithm: Algorithm::Random,
+        source_ranges: Box::new([]),
+    }
+}
+
+/// A node whose kernel is the stand-in.
+struct Lab {
+    desired: Desired,
+    planner: NftPlanner,
+    sim: Sim,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let mut lab = Self {
+            desired: desired(),
+            planner: NftPlanner::new(Family::V4, true),
+            sim: Sim::default(),
+        };
+        lab.full();
+        lab
+    }
+
+    fn full(&mut self) -> Transaction {
+        let plan = self.planner.full(&self.desired, &self.sim.observe());
+        self.sim.apply(&plan).unwrap();
+        plan
+    }
+
+    fn change(&mut self, changes: Vec<(PortKey, Option<ServicePort>)>) -> Transaction {
+        let ports = changes
+            .into_iter()
+            .map(|(key, new)| {
+                let new = new.map(Arc::new);
+                let old = match &new {
+                    Some(port) => self.desired.ports.insert(key.clone(), Arc::clone(port)),
+                    None => self.desired.ports.remove(&key),
+                };
+                PortChange { key, old, new }
+            })
+            .collect();
+        let plan = self
+            .planner
+            .partial(&self.desired, &Delta { node: false, ports });
+        self.sim.apply(&plan).unwrap();
+        plan
+    }
+
+    fn set(&mut self, port: ServicePort) -> Transaction {
+        self.change(vec![(port.key.clone(), Some(port))])
+    }
+
+    fn tidy(&mut self) {
+        while self.planner.has_leftovers() {
+            let plan = self.planner.tidy();
+            self.sim.apply(&plan).unwrap();
+        }
+    }
+
+    fn meaning(&self) -> BTreeSet<String> {
+        meaning(&self.sim.observe())
+    }
+}
+
+#[test]
+fn restart_with_an_unchanged_cluster_writes_nothing() {
+    let mut lab = Lab::new();
+    for n in 1..=6 {
+        let eps: Vec<_> = (1..=n).map(|i| endpoint(i, 1)).collect();
+        let mut port = service(n, &eps);
+        port.affinity = (n % 2 == 0).then_some(600);
+        port.external_policy = if n % 3 == 0 {
+            TrafficPolicy::Local
+        } else {
+            TrafficPolicy::Cluster
+        };
+        lab.set(port);
+    }
+    // History has left holes: the endpoints are not where a fresh plan would put them.
+    lab.set(service(
+        5,
+        &[endpoint(2, 1), endpoint(5, 1), endpoint(9, 1)],
+    ));
+    lab.tidy();
+    lab.planner = NftPlanner::new(Family::V4, true);
+    let plan = lab.full();
+    assert!(plan.is_empty(), "{plan}");
+    assert!(!lab.planner.has_leftovers());
+}
+
+#[test]
+fn an_endpoint_that_goes_costs_a_handful_of_elements() {
+    let mut lab = Lab::new();
+    let all: Vec<_> = (1..=200).map(|n| endpoint(n, 1)).collect();
+    lab.set(service(1, &all));
+    let elements = |plan: &Transaction| {
+        plan.ops
+            .iter()
+            .map(|op| match op {
+                Op::AddElements(_, elements) | Op::DeleteElements(_, elements) => elements.len(),
+                _ => 0,
+            })
+            .sum::<usize>()
+    };
+    let plan = lab.set(service(1, &all[1..]));
+    assert!(elements(&plan) <= 12, "{plan}");
+}
+
+#[test]
+fn the_number_of_rules_does_not_depend_on_the_number_of_services() {
+    let count = |services: u8| {
+        let mut lab = Lab::new();
+        for n in 1..=services {
+            lab.set(service(
+                n,
+                &[endpoint(n, 1), endpoint(n.wrapping_add(1), 1)],
+            ));
+        }
+        let observed = lab.sim.observe();
+        (
+            observed.chains.len(),
+            observed
+                .chains
+                .values()
+                .map(|chain| chain.rules.len())
+                .sum::<usize>(),
+        )
+    };
+    assert_eq!(count(1), count(200));
+}
+
+#[test]
+fn a_frontend_passes_from_one_service_to_another_in_one_transaction() {
+    let mut lab = Lab::new();
+    let winner = service(1, &[endpoint(1, 1)]);
+    let mut loser = service(2, &[endpoint(2, 1)]);
+    lab.change(vec![
+        (winner.key.clone(), Some(winner.clone())),
+        (loser.key.clone(), Some(loser.clone())),
+    ]);
+    loser.frontends = winner.frontends.clone();
+    // In either order of keys.
+    lab.change(vec![
+        (winner.key.clone(), None),
+        (loser.key.clone(), Some(loser.clone())),
+    ]);
+    lab.change(vec![
+        (loser.key, None),
+        (winner.key.clone(), Some(winner.clone())),
+    ]);
+    lab.tidy();
+    let mut fresh = Lab::new();
+    fresh.set(winner);
+    assert_eq!(lab.meaning(), fresh.meaning());
+}
+
+#[test]
+fn a_table_that_does_not_fit_is_replaced_in_one_transaction() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    // The same table without counters is another table to the kernel.
+    lab.planner = NftPlanner::new(Family::V4, false);
+    let plan = lab.full();
+    assert_eq!(plan.ops[..2], [Op::DeleteTable, Op::AddTable]);
+    assert_eq!(lab.sim.observe().sets["services"].elements.len(), 2);
+}
+
+#[test]
+fn a_predecessor_goes_in_the_transaction_that_first_writes() {
+    let mut lab = Lab {
+        desired: desired(),
+        planner: NftPlanner::new(Family::V4, true),
+        sim: Sim::default(),
+    };
+    lab.sim.add_predecessor("kube-proxy");
+    let plan = lab.full();
+    assert!(
+        plan.ops
+            .contains(&Op::DeleteOtherTable("kube-proxy".into()))
+    );
+    assert_eq!(lab.sim.writes(), 1);
+}
+
+#[test]
+fn damage_is_repaired_and_nothing_else_is_written() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
+    let whole = lab.meaning();
+    let mut observed = lab.sim.observe();
+    observed.chains.get_mut("dispatch").unwrap().rules.remove(0);
+    let key = observed.sets["services"]
+        .elements
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
+    observed
+        .sets
+        .get_mut("services")
+        .unwrap()
+        .elements
+        .remove(&key);
+    let plan = lab.planner.full(&lab.desired, &observed);
+    let rewritten = [Op::FlushChain("dispatch".into())];
+    assert_eq!(plan.ops[..1], rewritten, "{plan}");
+    assert_eq!(plan.ops.len(), 1 + 3 + 1, "{plan}");
+    assert_eq!(lab.meaning(), whole);
+}
+
+#[test]
+fn node_rules_change_in_place() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    let mut node = node();
+    node.masquerade_all = true;
+    node.node_ports = NodePortAddresses::Only(["198.51.100.10".parse().unwrap()].into());
+    lab.desired.node = Arc::new(node);
+    let plan = lab.planner.partial(
+        &lab.desired,
+        &Delta {
+            node: true,
+            ports: Vec::new(),
+        },
+    );
+    lab.sim.apply(&plan).unwrap();
+    lab.planner = NftPlanner::new(Family::V4, true);
+    assert!(lab.full().is_empty());
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    service: u8,
+    endpoints: Vec<(u8, u16)>,
+    local: bool,
+    affinity: Option<u32>,
+    hash: bool,
+    restricted: bool,
+    gone: bool,
+    tidy: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let endpoints = proptest::collection::btree_map(1u8..9, 1u16..4, 0..6);
+    let affinity = prop_oneof![2 => Just(None), 1 => Just(Some(60)), 1 => Just(Some(600))];
+    (
+        1u8..5,
+        endpoints,
+        any::<bool>(),
+        affinity,
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(service, endpoints, local, affinity, hash, restricted, gone, tidy)| Step {
+                service,
+                endpoints: endpoints.into_iter().collect(),
+                local,
+                affinity,
+                hash,
+                restricted,
+                gone,
+                tidy,
+            },
+        )
+}
+
+impl Step {
+    fn port(&self) -> ServicePort {
+        let endpoints: Vec<_> = self
+            .endpoints
+            .iter()
+            .map(|(n, weight)| endpoint(*n, *weight))
+            .collect();
+        let policy = if self.local {
+            TrafficPolicy::Local
+        } else {
+            TrafficPolicy::Cluster
+        };
+        ServicePort {
+            external_policy: policy,
+            internal_policy: if self.hash {
+                policy
+            } else {
+                TrafficPolicy::Cluster
+            },
+            affinity: self.affinity,
+            algorithm: if self.hash {
+                Algorithm::SourceHash
+            } else {
+                Algorithm::Random
+            },
+            source_ranges: if self.restricted {
+                Box::new(["192.0.2.0/24".parse().unwrap()])
+            } else {
+                Box::new([])
+            },
+            ..service(self.service, &endpoints)
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_chain_of_changes_ends_like_one_full_plan(steps in proptest::collection::vec(step(), 1..30)) {
+        let mut lab = Lab::new();
+        for step in &steps {
+            let port = step.port();
+            lab.change(vec![(port.key.clone(), (!step.gone).then_some(port))]);
+            if step.tidy && lab.planner.has_leftovers() {
+                let plan = lab.planner.tidy();
+                lab.sim.apply(&plan).unwrap();
+            }
+        }
+        lab.tidy();
+        let mut fresh = Lab { desired: lab.desired.clone(), planner: NftPlanner::new(Family::V4, true), sim: Sim::default() };
+        fresh.full();
+        prop_assert_eq!(lab.meaning(), fresh.meaning());
+
+        // And whoever comes next finds nothing to do.
+        lab.planner = NftPlanner::new(Family::V4, true);
+        let plan = lab.full();
+        prop_assert!(plan.is_empty(), "{}", plan);
+    }
+}

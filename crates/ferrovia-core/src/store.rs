@@ -1,0 +1,402 @@
+//! Events in, touched services out.
+//!
+//! The store keeps the parsed objects, shares the names in them, and tells which services an event touched. It has one writer and asks
+//! no clock. What becomes of the objects on this node is decided by the [builder](crate::desired::Builder).
+
+mod slices;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use self::slices::SliceIndex;
+use crate::model::node::Node;
+use crate::model::{
+    CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Unusable, Warning, Warnings,
+    excerpt, fold_nested, mirror, namespace_or_default, parse_cidr, valid_name,
+};
+use crate::wire::{self, Kind, Object};
+
+/// Something a source saw.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// An object appeared or changed.
+    Applied(Box<Object>),
+    /// An object went.
+    Deleted {
+        /// Its kind.
+        kind: Kind,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// The first list of this kind is complete.
+    Listed(Kind),
+}
+
+/// What events have touched since it was last asked.
+#[derive(Clone, Debug, Default)]
+pub struct Touched {
+    /// Services whose ports or endpoints may have changed.
+    pub services: BTreeSet<ServiceKey>,
+    /// The node or something that holds for all services changed.
+    pub node: bool,
+}
+
+/// How long a Service has been there, for the rule that of two that want the same address the older has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age {
+    /// When the API server made it.
+    pub created: Option<CreationTime>,
+    /// How many Services appeared before it; 0 for all that were there from the beginning.
+    pub appeared: u64,
+}
+
+/// The few fields we need of every object.
+#[derive(Debug)]
+pub struct Store {
+    node_name: String,
+    node: Option<Node>,
+    services: BTreeMap<ServiceKey, Known>,
+    slices: SliceIndex,
+    service_cidrs: BTreeMap<String, Box<[IpNet]>>,
+    names: Names,
+    listed: BTreeSet<Kind>,
+    appearances: u64,
+    touched: Touched,
+    /// A hash of the warnings each object last had, so that an author hears of a problem once and not at every update.
+    warned: HashMap<(Kind, String), u64>,
+}
+
+/// A Service and when it appeared.
+#[derive(Debug)]
+struct Known {
+    service: Arc<Service>,
+    appeared: u64,
+}
+
+impl Store {
+    /// An empty store for the node of this name.
+    pub fn new(node_name: &str) -> Self {
+        Self {
+            node_name: node_name.into(),
+            node: None,
+            services: BTreeMap::new(),
+            slices: SliceIndex::default(),
+            service_cidrs: BTreeMap::new(),
+            names: Names::default(),
+            listed: BTreeSet::new(),
+            appearances: 0,
+            touched: Touched::default(),
+            warned: HashMap::new(),
+        }
+    }
+
+    /// Takes in an event; answers with what its author should know.
+    pub fn handle(&mut self, event: Event) -> Vec<Warning> {
+        match event {
+            Event::Applied(object) => {
+                let warnings = self.apply(&object);
+                self.only_news(object.kind(), object.metadata(), warnings)
+            }
+            Event::Deleted {
+                kind,
+                namespace,
+                name,
+            } => {
+                self.delete(kind, &namespace, &name);
+                self.warned.remove(&(kind, object_name(&namespace, &name)));
+                Vec::new()
+            }
+            Event::Listed(kind) => {
+                self.listed.insert(kind);
+                Vec::new()
+            }
+        }
+    }
+
+    /// What was touched since the last call.
+    pub fn take_touched(&mut self) -> Touched {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The first lists of Services and EndpointSlices are complete. Nodes and ServiceCIDRs are not waited for: they may not exist.
+    pub fn is_complete(&self) -> bool {
+        [Kind::Service, Kind::EndpointSlice]
+            .iter()
+            .all(|kind| self.listed.contains(kind))
+    }
+
+    /// A Service.
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
+        self.services.get(key).map(|known| &known.service)
+    }
+
+    /// Every Service, in key order.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.services.values().map(|known| &known.service)
+    }
+
+    /// How old a Service is.
+    pub fn age(&self, key: &ServiceKey) -> Option<Age> {
+        let known = self.services.get(key)?;
+        Some(Age {
+            created: known.service.created,
+            appeared: known.appeared,
+        })
+    }
+
+    /// The slices of a Service, in order of their names. Those made from a legacy object count only where there are no others.
+    pub fn slices(&self, service: &ServiceKey) -> impl Iterator<Item = &EndpointSlice> {
+        self.slices.of(service)
+    }
+
+    /// Our Node, as last seen.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// Where cluster IPs come from, of both families; ranges inside others are left out.
+    pub fn service_cidrs(&self) -> Vec<IpNet> {
+        fold_nested(self.service_cidrs.values().flatten().copied())
+    }
+
+    fn apply(&mut self, object: &Object) -> Vec<Warning> {
+        match object {
+            Object::Service(service) => self.apply_service(service),
+            Object::EndpointSlice(slice) => self.apply_slice(slice),
+            Object::Endpoints(endpoints) => self.apply_endpoints(endpoints),
+            Object::Node(node) => self.apply_node(node),
+            Object::ServiceCidr(cidr) => self.apply_service_cidr(cidr),
+        }
+    }
+
+    /// The names need no check: a stored key has one slash between two valid names, so a hostile one can only miss.
+    fn delete(&mut self, kind: Kind, namespace: &str, name: &str) {
+        let namespace = namespace_or_default(namespace);
+        let touched = &mut self.touched;
+        match kind {
+            Kind::Service => {
+                let key = ServiceKey::new(namespace, name);
+                if self.services.remove(&key).is_some() {
+                    touched.services.insert(key);
+                }
+            }
+            Kind::EndpointSlice => self
+                .slices
+                .remove(&SliceKey::new(namespace, name), &mut touched.services),
+            Kind::Endpoints => {
+                let key = ServiceKey::new(namespace, name);
+                self.slices
+                    .put_mirrored(&key, Vec::new(), &mut touched.services);
+            }
+            // The machine is still there and so are its addresses; only the object went.
+            Kind::Node => {}
+            Kind::ServiceCidr => touched.node |= self.service_cidrs.remove(name).is_some(),
+        }
+    }
+
+    fn apply_service(&mut self, object: &wire::Service) -> Vec<Warning> {
+        match Service::parse(object) {
+            Ok((service, warnings)) => {
+                self.put_service(service);
+                warnings
+            }
+            Err(reason) => {
+                let metadata = &object.metadata;
+                self.delete(Kind::Service, &metadata.namespace, &metadata.name);
+                unusable(Kind::Service, metadata, reason)
+            }
+        }
+    }
+
+    /// Keeps a Service; touches it only if something we read differs.
+    fn put_service(&mut self, mut service: Service) {
+        service.share_names(&mut self.names);
+        if let Some(known) = self.services.get_mut(&service.key) {
+            if *known.service != service {
+                self.touched.services.insert(service.key.clone());
+                known.service = Arc::new(service);
+            }
+            return;
+        }
+        // The order within the first list means nothing, so all in it appear together.
+        if self.listed.contains(&Kind::Service) {
+            self.appearances += 1;
+        }
+        let key = service.key.clone();
+        self.touched.services.insert(key.clone());
+        self.services.insert(
+            key,
+            Known {
+                service: Arc::new(service),
+                appeared: self.appearances,
+            },
+        );
+    }
+
+    fn apply_slice(&mut self, object: &wire::EndpointSlice) -> Vec<Warning> {
+        match EndpointSlice::parse(object) {
+            Ok((mut slice, warnings)) => {
+                slice.share_names(&mut self.names);
+                self.slices.put(slice, &mut self.touched.services);
+                warnings
+            }
+            Err(reason) => {
+                let metadata = &object.metadata;
+                self.delete(Kind::EndpointSlice, &metadata.namespace, &metadata.name);
+                unusable(Kind::EndpointSlice, metadata, reason)
+            }
+        }
+    }
+
+    /// A legacy object becomes slices that are kept apart, so that they can never be taken for real ones.
+    fn apply_endpoints(&mut self, object: &wire::Endpoints) -> Vec<Warning> {
+        let metadata = &object.metadata;
+        let key = ServiceKey::new(namespace_or_default(&metadata.namespace), &metadata.name);
+        let mut slices = Vec::new();
+        let mut warnings = Vec::new();
+        for mirrored in mirror(object) {
+            match EndpointSlice::parse(&mirrored) {
+                Ok((mut slice, problems)) => {
+                    slice.mirrored = true;
+                    slice.share_names(&mut self.names);
+                    slices.push(slice);
+                    warnings.extend(problems);
+                }
+                Err(reason) => warnings = unusable(Kind::Endpoints, metadata, reason),
+            }
+        }
+        // The author knows the Endpoints object, not the slices made from it.
+        for warning in &mut warnings {
+            warning.object = shown_object(Kind::Endpoints, metadata);
+        }
+        self.slices
+            .put_mirrored(&key, slices, &mut self.touched.services);
+        warnings
+    }
+
+    /// The source may show us every node; only our own matters.
+    fn apply_node(&mut self, object: &wire::Node) -> Vec<Warning> {
+        if object.metadata.name != self.node_name {
+            return Vec::new();
+        }
+        match Node::parse(object) {
+            Ok((node, warnings)) => {
+                if self.node.as_ref() != Some(&node) {
+                    self.node = Some(node);
+                    self.touched.node = true;
+                }
+                warnings
+            }
+            Err(reason) => unusable(Kind::Node, &object.metadata, reason),
+        }
+    }
+
+    /// Ranges are kept per object: two may hold the same one, and it must stay until both have gone.
+    fn apply_service_cidr(&mut self, object: &wire::ServiceCidr) -> Vec<Warning> {
+        let shown = shown_name(&object.metadata.name);
+        let mut warnings = Warnings::new(Kind::ServiceCidr, &shown);
+        let mut cidrs = Vec::new();
+        for (i, text) in object.spec.cidrs.iter().enumerate() {
+            match parse_cidr(text) {
+                // What lies in these ranges and belongs to no Service is dropped, so this one would cut the node off.
+                Some(net) if net.prefix_len() == 0 => {
+                    warnings.add(
+                        format!("spec.cidrs[{i}]"),
+                        format!("{net} is every address; it is ignored"),
+                    );
+                }
+                Some(net) => cidrs.push(net),
+                None => warnings.add(
+                    format!("spec.cidrs[{i}]"),
+                    format!("{} is not a range", excerpt(text)),
+                ),
+            }
+        }
+        let cidrs: Box<[IpNet]> = cidrs.into();
+        if self.service_cidrs.get(&object.metadata.name) != Some(&cidrs) {
+            self.service_cidrs
+                .insert(object.metadata.name.clone(), cidrs);
+            self.touched.node = true;
+        }
+        warnings.into_vec()
+    }
+
+    /// The warnings, unless the object had the same ones when it was last seen.
+    fn only_news(
+        &mut self,
+        kind: Kind,
+        metadata: &wire::Metadata,
+        warnings: Vec<Warning>,
+    ) -> Vec<Warning> {
+        if warnings.is_empty() && self.warned.is_empty() {
+            return warnings;
+        }
+        let object = (kind, object_name(&metadata.namespace, &metadata.name));
+        if warnings.is_empty() {
+            self.warned.remove(&object);
+            return warnings;
+        }
+        let mut hasher = DefaultHasher::new();
+        warnings.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.warned.insert(object, hash) == Some(hash) {
+            Vec::new()
+        } else {
+            warnings
+        }
+    }
+}
+
+/// The object's name for finding it again, whatever is in it. Not fit to be shown.
+fn object_name(namespace: &str, name: &str) -> String {
+    format!("{}/{name}", namespace_or_default(namespace))
+}
+
+/// Says why an object is not used, unless that is as it should be.
+fn unusable(kind: Kind, metadata: &wire::Metadata, reason: Unusable) -> Vec<Warning> {
+    match reason {
+        Unusable::NotOurs(_) => Vec::new(),
+        Unusable::Broken { field, problem } => {
+            let problem = format!("{problem}; the object is not used");
+            vec![Warning {
+                object: shown_object(kind, metadata),
+                field,
+                problem,
+            }]
+        }
+    }
+}
+
+/// `Kind namespace/name`, with names that may be hostile made fit to be shown.
+fn shown_object(kind: Kind, metadata: &wire::Metadata) -> String {
+    let (namespace, name) = (
+        namespace_or_default(&metadata.namespace),
+        metadata.name.as_str(),
+    );
+    if kind == Kind::Node {
+        format!("{} {}", kind.name(), shown_name(name))
+    } else {
+        format!(
+            "{} {}/{}",
+            kind.name(),
+            shown_name(namespace),
+            shown_name(name)
+        )
+    }
+}
+
+fn shown_name(name: &str) -> String {
+    if valid_name(name) {
+        name.into()
+    } else {
+        excerpt(name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Every slice, found by its own name and by its Service.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{EndpointSlice, ServiceKey, SliceKey};
+
+/// All slices. Each change notes the services it touches in a set of the caller's.
+#[derive(Debug, Default)]
+pub(super) struct SliceIndex {
+    by_service: BTreeMap<ServiceKey, Slices>,
+    /// Which Service a slice belongs to, to find it again when only its name is known.
+    owners: BTreeMap<SliceKey, ServiceKey>,
+}
+
+/// The slices of one Service. Nearly always there is one, so plain lists beat maps by far in memory.
+#[derive(Debug, Default)]
+struct Slices {
+    /// In order of their names.
+    real: Vec<EndpointSlice>,
+    mirrored: Vec<EndpointSlice>,
+}
+
+impl SliceIndex {
+    /// The slices of a Service, in order of their names. Those made from a legacy object count only where there are no others.
+    pub(super) fn of(&self, service: &ServiceKey) -> impl Iterator<Item = &EndpointSlice> {
+        let slices = self.by_service.get(service);
+        slices.map(Slices::in_force).into_iter().flatten()
+    }
+
+    /// Adds or replaces a slice.
+    pub(super) fn put(&mut self, slice: EndpointSlice, touched: &mut BTreeSet<ServiceKey>) {
+        // A slice can be relabelled; its endpoints must not stay with the Service it left.
+        if self
+            .owners
+            .get(&slice.key)
+            .is_some_and(|owner| *owner != slice.service)
+        {
+            self.remove(&slice.key, touched);
+        }
+        let (key, service) = (slice.key.clone(), slice.service.clone());
+        if self
+            .by_service
+            .entry(service.clone())
+            .or_default()
+            .put(slice)
+        {
+            touched.insert(service.clone());
+            self.owners.insert(key, service);
+        }
+    }
+
+    /// Removes a slice, if it is there.
+    pub(super) fn remove(&mut self, key: &SliceKey, touched: &mut BTreeSet<ServiceKey>) {
+        let Some(service) = self.owners.remove(key) else {
+            return;
+        };
+        if let Some(slices) = self.by_service.get_mut(&service) {
+            slices.real.retain(|slice| slice.key != *key);
+        }
+        self.forget_if_empty(&service);
+        touched.insert(service);
+    }
+
+    /// Replaces what was made from the legacy object of a Service.
+    pub(super) fn put_mirrored(
+        &mut self,
+        service: &ServiceKey,
+        mirrored: Vec<EndpointSlice>,
+        touched: &mut BTreeSet<ServiceKey>,
+    ) {
+        let slices = self.by_service.entry(service.clone()).or_default();
+        if slices.mirrored != mirrored {
+            slices.mirrored = mirrored;
+            touched.insert(service.clone());
+        }
+        self.forget_if_empty(service);
+    }
+
+    /// Nothing is left behind.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_service.is_empty() && self.owners.is_empty()
+    }
+
+    fn forget_if_empty(&mut self, service: &ServiceKey) {
+        if self
+            .by_service
+            .get(service)
+            .is_some_and(|slices| slices.in_force().is_empty())
+        {
+            self.by_service.remove(service);
+        }
+    }
+}
+
+impl Slices {
+    /// The slices that count.
+    fn in_force(&self) -> &[EndpointSlice] {
+        if self.real.is_empty() {
+            &self.mirrored
+        } else {
+            &self.real
+        }
+    }
+
+    /// Adds or replaces a slice; false if it was there already and the same.
+    fn put(&mut self, slice: EndpointSlice) -> bool {
+        let at = self.real.partition_point(|other| other.key < slice.key);
+        match self.real.get_mut(at).filter(|other| other.key == slice.key) {
+            Some(other) if *other == slice => return false,
+            Some(other) => *other = slice,
+            None => {
+                self.real.reserve_exact(1);
+                self.real.insert(at, slice);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,427 @@
+//! The fields we read of the API's objects, as they come over the wire or out of a file.
+//!
+//! These are our own slim structs: what is not named here is skipped while parsing and never kept. Values are as the author wrote them,
+//! so nothing here can be trusted; [`model`](crate::model) turns them into objects that are right by construction.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// `metadata` of any object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    /// Object name.
+    pub name: String,
+    /// Namespace; empty for cluster-scoped objects, and for manifests that leave it out (then `default` is meant).
+    pub namespace: String,
+    /// Labels.
+    #[serde(deserialize_with = "null_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(deserialize_with = "null_default")]
+    pub annotations: BTreeMap<String, String>,
+    /// RFC 3339; RFC 3339 in UTC compares as text, which is all we do with it.
+    pub creation_timestamp: Option<String>,
+    /// Set while the object is being deleted.
+    pub deletion_timestamp: Option<String>,
+    /// The object's version on the API server.
+    pub resource_version: Option<String>,
+}
+
+/// A `v1` Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Service {
+    /// Object metadata.
+    pub metadata: Metadata,
+    /// What is wanted.
+    pub spec: ServiceSpec,
+    /// What the load balancer's controller reported.
+    #[serde(deserialize_with = "null_default")]
+    pub status: ServiceStatus,
+}
+
+/// `spec` of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSpec {
+    /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`; empty means `ClusterIP`.
+    #[serde(rename = "type", deserialize_with = "null_default")]
+    pub kind: String,
+    /// The primary cluster IP, or `None` for a headless Service.
+    #[serde(rename = "clusterIP", deserialize_with = "null_default")]
+    pub cluster_ip: String,
+    /// All cluster IPs, in the order of `ip_families`.
+    #[serde(rename = "clusterIPs", deserialize_with = "null_default")]
+    pub cluster_ips: Vec<String>,
+    /// `IPv4` and `IPv6`, in order of preference.
+    #[serde(deserialize_with = "null_default")]
+    pub ip_families: Vec<String>,
+    /// The ports.
+    #[serde(deserialize_with = "null_default")]
+    pub ports: Vec<ServicePort>,
+    /// Addresses outside the cluster that this Service answers on.
+    #[serde(rename = "externalIPs", deserialize_with = "null_default")]
+    pub external_ips: Vec<String>,
+    /// Who may reach the load balancer's addresses.
+    #[serde(deserialize_with = "null_default")]
+    pub load_balancer_source_ranges: Vec<String>,
+    /// `Cluster` or `Local`.
+    #[serde(deserialize_with = "null_default")]
+    pub external_traffic_policy: String,
+    /// `Cluster` or `Local`.
+    #[serde(deserialize_with = "null_default")]
+    pub internal_traffic_policy: String,
+    /// `None` or `ClientIP`.
+    #[serde(deserialize_with = "null_default")]
+    pub session_affinity: String,
+    /// The time-out of `ClientIP` affinity.
+    pub session_affinity_config: Option<SessionAffinityConfig>,
+    /// Port of the health check for `externalTrafficPolicy: Local`.
+    #[serde(deserialize_with = "null_default")]
+    pub health_check_node_port: i64,
+}
+
+/// One entry of a Service's `ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServicePort {
+    /// Port name; empty when the Service has only one.
+    #[serde(deserialize_with = "null_default")]
+    pub name: String,
+    /// `TCP`, `UDP` or `SCTP`; empty means `TCP`.
+    #[serde(deserialize_with = "null_default")]
+    pub protocol: String,
+    /// The port clients use.
+    #[serde(deserialize_with = "null_default")]
+    pub port: i64,
+    /// The port on every node, 0 for none.
+    #[serde(deserialize_with = "null_default")]
+    pub node_port: i64,
+}
+
+/// `sessionAffinityConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionAffinityConfig {
+    /// The only kind there is.
+    #[serde(rename = "clientIP")]
+    pub client_ip: Option<ClientIpConfig>,
+}
+
+/// `sessionAffinityConfig.clientIP`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientIpConfig {
+    /// Seconds a client sticks to its endpoint after its last new connection.
+    pub timeout_seconds: Option<i64>,
+}
+
+/// `status` of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceStatus {
+    /// The load balancer's addresses.
+    #[serde(deserialize_with = "null_default")]
+    pub load_balancer: LoadBalancerStatus,
+}
+
+/// `status.loadBalancer`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancerStatus {
+    /// One entry an ingress point.
+    #[serde(deserialize_with = "null_default")]
+    pub ingress: Vec<Ingress>,
+}
+
+/// One ingress point of a load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Ingress {
+    /// Its address; empty when it has only a host name.
+    #[serde(deserialize_with = "null_default")]
+    pub ip: String,
+    /// `VIP` (packets arrive with this destination) or `Proxy`; absent means `VIP`.
+    pub ip_mode: Option<String>,
+}
+
+/// A `discovery.k8s.io/v1` EndpointSlice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointSlice {
+    /// Object metadata.
+    pub metadata: Metadata,
+    /// `IPv4`, `IPv6` or `FQDN`.
+    #[serde(deserialize_with = "null_default")]
+    pub address_type: String,
+    /// The endpoints.
+    #[serde(deserialize_with = "null_default")]
+    pub endpoints: Vec<Endpoint>,
+    /// The ports every one of them listens on.
+    #[serde(deserialize_with = "null_default")]
+    pub ports: Vec<EndpointPort>,
+}
+
+/// One endpoint of a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Endpoint {
+    /// Only the first address counts.
+    #[serde(deserialize_with = "null_default")]
+    pub addresses: Vec<String>,
+    /// Readiness.
+    #[serde(deserialize_with = "null_default")]
+    pub conditions: EndpointConditions,
+    /// The node it runs on.
+    pub node_name: Option<String>,
+    /// Its zone.
+    pub zone: Option<String>,
+    /// Who should use it.
+    #[serde(deserialize_with = "null_default")]
+    pub hints: EndpointHints,
+}
+
+/// `conditions` of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointConditions {
+    /// Absent means ready.
+    pub ready: Option<bool>,
+    /// Absent means serving.
+    pub serving: Option<bool>,
+    /// Absent means not terminating.
+    pub terminating: Option<bool>,
+}
+
+/// `hints` of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointHints {
+    /// Zones that should use it.
+    #[serde(deserialize_with = "null_default")]
+    pub for_zones: Vec<Named>,
+    /// Nodes that should use it.
+    #[serde(deserialize_with = "null_default")]
+    pub for_nodes: Vec<Named>,
+}
+
+/// A thing that has only a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+}
+
+/// One entry of a slice's `ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointPort {
+    /// Name of the Service port it serves. The API server turns an absent name into an empty one.
+    pub name: Option<String>,
+    /// `TCP`, `UDP` or `SCTP`; empty means `TCP`.
+    #[serde(deserialize_with = "null_default")]
+    pub protocol: String,
+    /// Absent means "all ports", which no proxy can serve.
+    pub port: Option<i64>,
+}
+
+/// A `v1` Endpoints object, the older form of [`EndpointSlice`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Endpoints {
+    /// Object metadata; the name is the Service's.
+    pub metadata: Metadata,
+    /// Groups of addresses that share ports.
+    #[serde(deserialize_with = "null_default")]
+    pub subsets: Vec<EndpointSubset>,
+}
+
+/// One group of addresses in an [`Endpoints`] object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointSubset {
+    /// Ready addresses.
+    #[serde(deserialize_with = "null_default")]
+    pub addresses: Vec<EndpointAddress>,
+    /// Addresses that are not ready.
+    #[serde(deserialize_with = "null_default")]
+    pub not_ready_addresses: Vec<EndpointAddress>,
+    /// The ports.
+    #[serde(deserialize_with = "null_default")]
+    pub ports: Vec<EndpointPort>,
+}
+
+/// One address in an [`Endpoints`] object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointAddress {
+    /// The address.
+    pub ip: String,
+    /// The node it is on.
+    pub node_name: Option<String>,
+}
+
+/// A `v1` Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Node {
+    /// Object metadata.
+    pub metadata: Metadata,
+    /// What is wanted.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: NodeSpec,
+    /// What the kubelet reported.
+    #[serde(deserialize_with = "null_default")]
+    pub status: NodeStatus,
+}
+
+/// `spec` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpec {
+    /// The pod ranges given to this node.
+    #[serde(rename = "podCIDRs", deserialize_with = "null_default")]
+    pub pod_cidrs: Vec<String>,
+    /// The first of them, as older objects have it.
+    #[serde(rename = "podCIDR", deserialize_with = "null_default")]
+    pub pod_cidr: String,
+    /// Taints, of which we look at the keys.
+    #[serde(deserialize_with = "null_default")]
+    pub taints: Vec<Taint>,
+}
+
+/// A Node's taint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+}
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatus {
+    /// The node's addresses.
+    #[serde(deserialize_with = "null_default")]
+    pub addresses: Vec<NodeAddress>,
+}
+
+/// One address of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct NodeAddress {
+    /// `InternalIP`, `ExternalIP`, `Hostname`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The address.
+    pub address: String,
+}
+
+/// A `networking.k8s.io/v1` ServiceCIDR.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceCidr {
+    /// Object metadata.
+    pub metadata: Metadata,
+    /// What is wanted.
+    #[serde(deserialize_with = "null_default")]
+    pub spec: ServiceCidrSpec,
+}
+
+/// `spec` of a ServiceCIDR.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceCidrSpec {
+    /// The ranges cluster IPs are taken from.
+    #[serde(deserialize_with = "null_default")]
+    pub cidrs: Vec<String>,
+}
+
+/// Any object the proxy cares about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// A Service.
+    Service(Service),
+    /// An EndpointSlice.
+    EndpointSlice(EndpointSlice),
+    /// A legacy Endpoints object.
+    Endpoints(Endpoints),
+    /// A Node.
+    Node(Node),
+    /// A ServiceCIDR.
+    ServiceCidr(ServiceCidr),
+}
+
+/// The kinds of [`Object`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A Service.
+    Service,
+    /// An EndpointSlice.
+    EndpointSlice,
+    /// A legacy Endpoints object.
+    Endpoints,
+    /// A Node.
+    Node,
+    /// A ServiceCIDR.
+    ServiceCidr,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Endpoints,
+        Self::Node,
+        Self::ServiceCidr,
+    ];
+
+    /// The kind's name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
+            Self::Node => "Node",
+            Self::ServiceCidr => "ServiceCIDR",
+        }
+    }
+}
+
+impl Object {
+    /// The object's kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Service(_) => Kind::Service,
+            Self::EndpointSlice(_) => Kind::EndpointSlice,
+            Self::Endpoints(_) => Kind::Endpoints,
+            Self::Node(_) => Kind::Node,
+            Self::ServiceCidr(_) => Kind::ServiceCidr,
+        }
+    }
+
+    /// The object's metadata.
+    pub fn metadata(&self) -> &Metadata {
+        match self {
+            Self::Service(o) => &o.metadata,
+            Self::EndpointSlice(o) => &o.metadata,
+            Self::Endpoints(o) => &o.metadata,
+            Self::Node(o) => &o.metadata,
+            Self::ServiceCidr(o) => &o.metadata,
+        }
+    }
+}
+
+/// `null` means the same as "not there", as it does for the API server.
+fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
