@@ -1,0 +1,43 @@
+//! Everything of Ferrovia that reads from or writes to the kernel, and nothing else.
+//!
+//! Plans come in as values from `ferrovia-core`; what is found in the kernel goes back as values. No decision about services is taken here.
+//! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it, [`addr`] reads the node's own addresses,
+//! [`iptables`] removes what a predecessor left, [`exec`] runs other programs, [`signal`] waits for the end, and [`probe`] says at start
+//! what this kernel lacks.
+#![deny(unsafe_code)]
+
+pub mod addr;
+pub mod exec;
+pub mod iptables;
+pub mod netlink;
+pub mod nft;
+pub mod probe;
+pub mod signal;
+
+/// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
+pub trait Applier {
+    /// What is found in the kernel.
+    type Observed;
+    /// What is written.
+    type Plan;
+    /// Why it could not be.
+    type Error;
+
+    /// Reads what is in the kernel.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn observe(&mut self) -> Result<Self::Observed, Self::Error>;
+
+    /// Writes a plan, all of it or nothing. Says whether there was anything to write.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    fn apply(&mut self, plan: &Self::Plan) -> Result<bool, Self::Error>;
+
+    /// Nobody has changed anything since we last read or wrote. Cheap; `false` only means that someone may have.
+    ///
+    /// # Errors
+    /// If it cannot be told.
+    fn is_untouched(&mut self) -> Result<bool, Self::Error>;
+}

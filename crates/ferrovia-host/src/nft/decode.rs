@@ -1,0 +1,216 @@
+//! Messages of a dump as values.
+//!
+//! What a message does not say, or says in a way we do not know, is left at its default; the
+//! planner then sees a difference and repairs it.
+
+use std::collections::HashMap;
+
+use ferrovia_core::dialect::nft::bytecode::Expr;
+use ferrovia_core::dialect::nft::{
+    ChainKind, Data, Hook, HookPoint, Key, ObservedChain, ObservedElement, ObservedSet,
+};
+use ferrovia_core::family::Family;
+
+use super::uapi::{
+    HEADER_LEN, OBJECT_TABLE, chain, counter, element, generation, rule, set, table,
+};
+use super::{expr, userdata, value};
+use crate::netlink::{Attr, Attrs, Message};
+
+/// The attributes of an nf_tables message.
+pub(super) fn attrs<'a>(message: &Message<'a>) -> Attrs<'a> {
+    Attrs::of(message, HEADER_LEN)
+}
+
+/// The table an object belongs to, or a table's own name.
+pub(super) fn table_of<'a>(message: &Message<'a>) -> Option<&'a str> {
+    attrs(message).get(OBJECT_TABLE)?.text()
+}
+
+/// A table's name.
+pub(super) fn table_name(message: &Message<'_>) -> Option<String> {
+    owned(attrs(message).get(table::NAME)?)
+}
+
+/// The number of the last commit.
+pub(super) fn generation(message: &Message<'_>) -> Option<u32> {
+    attrs(message).get(generation::ID)?.be32()
+}
+
+/// A chain, without its rules.
+pub(super) fn chain(message: &Message<'_>) -> Option<(String, ObservedChain)> {
+    let attrs = attrs(message);
+    let name = owned(attrs.get(chain::NAME)?)?;
+    Some((
+        name,
+        ObservedChain {
+            hook: hook(attrs),
+            rules: Vec::new(),
+        },
+    ))
+}
+
+fn hook(attrs: Attrs<'_>) -> Option<Hook> {
+    let hook = attrs.get(chain::HOOK)?.nested();
+    let kind = attrs.get(chain::TYPE)?.text()?;
+    Some(Hook {
+        kind: [ChainKind::Filter, ChainKind::Nat]
+            .into_iter()
+            .find(|known| known.name() == kind)?,
+        point: HookPoint::from_number(hook.get(chain::HOOK_NUMBER)?.be32()?)?,
+        priority: hook.get(chain::HOOK_PRIORITY)?.be32()?.cast_signed(),
+    })
+}
+
+/// A rule: its chain and its instructions.
+pub(super) fn rule(message: &Message<'_>, family: Family) -> Option<(String, Vec<Expr>)> {
+    let attrs = attrs(message);
+    let chain = owned(attrs.get(rule::CHAIN)?)?;
+    let list = attrs
+        .get(rule::EXPRESSIONS)
+        .map_or(Attrs::new(&[]), Attr::nested);
+    Some((
+        chain,
+        list.map(|item| expr::read(family, item.nested())).collect(),
+    ))
+}
+
+/// A set, without its elements.
+pub(super) fn set(message: &Message<'_>) -> Option<(String, ObservedSet)> {
+    let attrs = attrs(message);
+    let number = |kind| attrs.get(kind).and_then(Attr::be32).unwrap_or(0);
+    let flags = number(set::FLAGS);
+    let is_verdict_map = number(set::DATA_TYPE) == set::VERDICT;
+    let data_len = if is_verdict_map {
+        0
+    } else {
+        number(set::DATA_LEN)
+    };
+    let observed = ObservedSet {
+        key_len: padded_len(number(set::KEY_LEN)),
+        data_len: padded_len(data_len),
+        is_map: flags & set::MAP != 0,
+        is_verdict_map,
+        interval: flags & set::INTERVAL != 0,
+        dynamic: flags & set::EVAL != 0,
+        counter: counter_of(attrs, set::EXPR, set::EXPRESSIONS).is_some(),
+        elements: HashMap::new(),
+    };
+    Some((owned(attrs.get(set::NAME)?)?, observed))
+}
+
+/// The elements in one message of a dump, added to those of earlier ones.
+pub(super) fn elements(into: &mut Vec<RawElement>, message: &Message<'_>) {
+    let list = attrs(message)
+        .get(element::LIST_ELEMENTS)
+        .map_or(Attrs::new(&[]), Attr::nested);
+    into.extend(list.filter_map(|item| raw_element(item.nested())));
+}
+
+/// An element as the kernel has it: a range over one field is two of them.
+#[derive(Debug)]
+pub(super) struct RawElement {
+    pub(super) key: Key,
+    pub(super) ends_range: bool,
+    pub(super) rest: ObservedElement,
+}
+
+fn raw_element(attrs: Attrs<'_>) -> Option<RawElement> {
+    let flags = attrs.get(element::FLAGS).and_then(Attr::be32).unwrap_or(0);
+    let notes = attrs
+        .get(element::USERDATA)
+        .map_or(&[][..], |notes| notes.value);
+    Some(RawElement {
+        key: key(attrs.get(element::KEY)?)?,
+        ends_range: flags & element::INTERVAL_END != 0,
+        rest: ObservedElement {
+            key_end: attrs.get(element::KEY_END).and_then(key),
+            data: attrs.get(element::DATA).and_then(element_data),
+            comment: userdata::comment(notes).map(Into::into),
+            packets: counter_of(attrs, element::EXPR, element::EXPRESSIONS).unwrap_or(0),
+        },
+    })
+}
+
+fn element_data(attr: Attr<'_>) -> Option<Data> {
+    match value::read_verdict(attr.nested()) {
+        Some(verdict) => Some(Data::Verdict(verdict)),
+        None => key(attr).map(Data::Value),
+    }
+}
+
+/// Joins the two halves of ranges over one field: `[first, behind the last)` becomes first and
+/// last.
+pub(super) fn join_ranges(mut raw: Vec<RawElement>) -> HashMap<Key, ObservedElement> {
+    // Where one range ends the next may begin, with the same key: the end comes first.
+    raw.sort_by(|a, b| (&a.key, !a.ends_range).cmp(&(&b.key, !b.ends_range)));
+    let mut joined = HashMap::with_capacity(raw.len() / 2 + 1);
+    let mut open: Option<(Key, ObservedElement)> = None;
+    for part in raw {
+        if let Some((key, mut rest)) = open.take() {
+            rest.key_end = predecessor(&part.key);
+            joined.insert(key, rest);
+        }
+        // An end without a beginning says that what lies before the first range is not in the set;
+        // the tool writes one.
+        if !part.ends_range {
+            open = Some((part.key, part.rest));
+        }
+    }
+    if let Some((key, mut rest)) = open {
+        // No end: the range goes up to the last address there is.
+        rest.key_end = Some(Key::from_bytes(&vec![u8::MAX; key.as_bytes().len()]));
+        joined.insert(key, rest);
+    }
+    joined
+}
+
+/// The address before this one.
+fn predecessor(key: &Key) -> Option<Key> {
+    let mut bytes = key.as_bytes().to_vec();
+    for byte in bytes.iter_mut().rev() {
+        *byte = byte.wrapping_sub(1);
+        if *byte != u8::MAX {
+            return Some(Key::from_bytes(&bytes));
+        }
+    }
+    None
+}
+
+/// The packets counted by a counter among an object's instructions: alone in one attribute, or one
+/// of a list in the other.
+fn counter_of(attrs: Attrs<'_>, single: u16, list: u16) -> Option<u64> {
+    let alone = attrs.get(single).map(Attr::nested);
+    let listed = attrs
+        .get(list)
+        .map_or(Attrs::new(&[]), Attr::nested)
+        .map(Attr::nested);
+    alone.into_iter().chain(listed).find_map(|instruction| {
+        let name = instruction.get(rule::EXPR_NAME)?.text()?;
+        let fields = instruction.get(rule::EXPR_DATA)?.nested();
+        if name == counter::NAME {
+            fields.get(counter::PACKETS)?.be64()
+        } else {
+            None
+        }
+    })
+}
+
+/// A value, padded as our keys are: the kernel does not pad those of a single field.
+fn key(attr: Attr<'_>) -> Option<Key> {
+    let bytes = value::read_bytes(attr)?;
+    if bytes.len().is_multiple_of(4) {
+        return Some(Key::from_bytes(bytes));
+    }
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(4), 0);
+    Some(Key::from_bytes(&padded))
+}
+
+fn padded_len(len: u32) -> usize {
+    (len as usize).next_multiple_of(4)
+}
+
+fn owned(attr: Attr<'_>) -> Option<String> {
+    attr.text().map(str::to_owned)
+}

@@ -1,0 +1,363 @@
+//! A transaction as one batch of messages.
+//!
+//! The kernel runs a batch all or nothing and answers for each message that failed. [`Batch`]
+//! remembers which operation, and which of its elements, every message stands for, so that such an
+//! answer can be told to people.
+
+use ferrovia_core::dialect::nft::bytecode::{self, Expr};
+use ferrovia_core::dialect::nft::{Chain, Element, Op, SetSpec, Transaction};
+use ferrovia_core::family::Family;
+
+use super::uapi::{self, LIST_ITEM, chain, element, msg, rule, set, table};
+use super::{expr, sets, userdata};
+use crate::netlink::{Header, TooLong, Writer, flags};
+
+/// A list of elements is an attribute, whose length has 16 bits. Past this many bytes, which leaves
+/// room for one more element, the next message begins.
+const ELEMENTS_LIMIT: usize = 60_000;
+
+/// A transaction ready to be sent.
+pub(super) struct Batch {
+    /// All messages.
+    pub(super) bytes: Vec<u8>,
+    /// What each message between begin and end is for.
+    pub(super) parts: Vec<Part>,
+    /// The sequence number of the message that begins the batch; the parts' follow it.
+    pub(super) first_seq: u32,
+}
+
+/// What a message is for.
+pub(super) struct Part {
+    /// Where it starts.
+    pub(super) start: usize,
+    /// The operation's place in the transaction.
+    pub(super) op: usize,
+    /// The first element it holds, if it is about elements.
+    pub(super) first_element: usize,
+}
+
+/// Puts a transaction into messages.
+pub(super) fn batch(transaction: &Transaction, first_seq: u32) -> Result<Batch, TooLong> {
+    let mut encoder = Encoder::begin(transaction.family, first_seq);
+    for (number, op) in transaction.ops.iter().enumerate() {
+        encoder.op = number;
+        encoder.operation(op, &transaction.table);
+    }
+    encoder.end()
+}
+
+/// A batch being written.
+pub(super) struct Encoder {
+    writer: Writer,
+    parts: Vec<Part>,
+    family: Family,
+    first_seq: u32,
+    /// The operation that is being written.
+    pub(super) op: usize,
+}
+
+impl Encoder {
+    /// Opens a batch.
+    pub(super) fn begin(family: Family, first_seq: u32) -> Self {
+        let mut encoder = Self {
+            writer: Writer::with_capacity(4096),
+            parts: Vec::new(),
+            family,
+            first_seq,
+            op: 0,
+        };
+        encoder.batch_mark(uapi::BATCH_BEGIN, first_seq);
+        encoder
+    }
+
+    /// Closes the batch.
+    pub(super) fn end(mut self) -> Result<Batch, TooLong> {
+        // One acknowledgement for all: it comes last, after the refusals, which come unasked. The
+        // closing message cannot carry the wish, kernels before 6.10 ignore it there.
+        if let Some(last) = self.parts.last() {
+            self.writer.add_flags(last.start, flags::ACK);
+        }
+        let seq = self.next_seq();
+        self.batch_mark(uapi::BATCH_END, seq);
+        Ok(Batch {
+            bytes: self.writer.finish()?,
+            parts: self.parts,
+            first_seq: self.first_seq,
+        })
+    }
+
+    fn operation(&mut self, op: &Op, table: &str) {
+        match op {
+            Op::AddTable => self.add_table(table, 0),
+            Op::DeleteTable => self.delete_table(table),
+            Op::DeleteOtherTable(other) => self.delete_table(other),
+            Op::AddSet(set) => self.add_set(table, set),
+            Op::AddChain(chain) => self.add_chain(table, chain),
+            Op::FlushChain(chain) => self.flush_chain(table, chain),
+            Op::DeleteChain(chain) => self.delete_chain(table, chain),
+            Op::AddRule(chain, rule) => {
+                let code = bytecode::lower(rule, self.family);
+                self.add_rule(table, chain, &code, rule.comment);
+            }
+            Op::AddElements(set, elements) => self.add_elements(table, set, elements),
+            Op::DeleteElements(set, elements) => self.delete_elements(table, set, elements),
+        }
+    }
+
+    /// Makes a table; it being there already is fine.
+    pub(super) fn add_table(&mut self, name: &str, flags: u32) {
+        self.message(msg::NEW_TABLE, flags::CREATE, |w, _| {
+            w.text(table::NAME, name);
+            w.be32(table::FLAGS, flags);
+        });
+    }
+
+    fn delete_table(&mut self, name: &str) {
+        self.message(msg::DEL_TABLE, 0, |w, _| w.text(table::NAME, name));
+    }
+
+    /// Makes a chain; it being there already is fine if it is attached alike.
+    pub(super) fn add_chain(&mut self, table: &str, chain: &Chain) {
+        self.message(msg::NEW_CHAIN, flags::CREATE, |w, _| {
+            w.text(chain::TABLE, table);
+            w.text(chain::NAME, &chain.name);
+            if let Some(hook) = chain.hook {
+                w.nested(chain::HOOK, |w| {
+                    w.be32(chain::HOOK_NUMBER, hook.point as u32);
+                    w.be32(chain::HOOK_PRIORITY, hook.priority.cast_unsigned());
+                });
+                w.be32(chain::POLICY, chain::POLICY_ACCEPT);
+                w.text(chain::TYPE, hook.kind.name());
+            }
+        });
+    }
+
+    fn flush_chain(&mut self, table: &str, name: &str) {
+        // A delete that names no rule means all of the chain's.
+        self.message(msg::DEL_RULE, 0, |w, _| {
+            w.text(rule::TABLE, table);
+            w.text(rule::CHAIN, name);
+        });
+    }
+
+    /// Removes a chain without rules.
+    pub(super) fn delete_chain(&mut self, table: &str, name: &str) {
+        self.message(msg::DEL_CHAIN, flags::NONREC, |w, _| {
+            w.text(chain::TABLE, table);
+            w.text(chain::NAME, name);
+        });
+    }
+
+    /// Appends a rule.
+    pub(super) fn add_rule(
+        &mut self,
+        table: &str,
+        chain: &str,
+        code: &[Expr],
+        comment: Option<&str>,
+    ) {
+        self.message(msg::NEW_RULE, flags::CREATE | flags::APPEND, |w, family| {
+            w.text(rule::TABLE, table);
+            w.text(rule::CHAIN, chain);
+            w.nested(rule::EXPRESSIONS, |w| {
+                for instruction in code {
+                    w.nested(LIST_ITEM, |w| expr::write(w, family, instruction));
+                }
+            });
+            if let Some(comment) = comment {
+                w.bytes(rule::USERDATA, &userdata::for_comment(comment));
+            }
+        });
+    }
+
+    fn add_set(&mut self, table: &str, spec: &SetSpec) {
+        // Sets of a batch can be referred to by a number. We refer by name, but the kernel insists
+        // on one.
+        let id = self.parts.len() as u32 + 1;
+        self.message(msg::NEW_SET, flags::CREATE, |w, _| {
+            w.text(set::TABLE, table);
+            w.text(set::NAME, spec.name);
+            w.be32(set::ID, id);
+            sets::write_definition(w, spec);
+        });
+    }
+
+    fn add_elements(&mut self, table: &str, spec: &SetSpec, elements: &[Element]) {
+        self.elements(
+            msg::NEW_ELEMENT,
+            flags::CREATE,
+            table,
+            spec,
+            elements,
+            |w, element| {
+                sets::write_element(w, spec, element, true);
+            },
+        );
+    }
+
+    fn delete_elements(&mut self, table: &str, spec: &SetSpec, elements: &[Element]) {
+        self.elements(msg::DEL_ELEMENT, 0, table, spec, elements, |w, element| {
+            sets::write_element(w, spec, element, false);
+        });
+    }
+
+    /// As many messages as the elements need.
+    fn elements(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        table: &str,
+        spec: &SetSpec,
+        elements: &[Element],
+        write: impl Fn(&mut Writer, &Element),
+    ) {
+        let mut rest = elements.iter();
+        while !rest.as_slice().is_empty() {
+            let first_element = elements.len() - rest.len();
+            self.message(kind, flags, |w, _| {
+                w.text(element::LIST_TABLE, table);
+                w.text(element::LIST_SET, spec.name);
+                w.nested(element::LIST_ELEMENTS, |w| {
+                    let start = w.len();
+                    for element in rest.by_ref() {
+                        write(w, element);
+                        if w.len() - start > ELEMENTS_LIMIT {
+                            break;
+                        }
+                    }
+                });
+            });
+            if let Some(part) = self.parts.last_mut() {
+                part.first_element = first_element;
+            }
+        }
+    }
+
+    fn message(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Writer, Family)) {
+        let header = Header {
+            kind,
+            flags: flags | flags::REQUEST,
+            seq: self.next_seq(),
+        };
+        self.parts.push(Part {
+            start: self.writer.len(),
+            op: self.op,
+            first_element: 0,
+        });
+        let family = self.family;
+        self.writer.message(header, |w| {
+            w.raw(&super::fixed_header(Some(family)));
+            body(w, family);
+        });
+    }
+
+    fn batch_mark(&mut self, kind: u16, seq: u32) {
+        let [high, low] = uapi::BATCH_SUBSYSTEM.to_be_bytes();
+        self.writer.message(
+            Header {
+                kind,
+                flags: flags::REQUEST,
+                seq,
+            },
+            |w| {
+                w.raw(&[libc::AF_UNSPEC as u8, 0, high, low]);
+            },
+        );
+    }
+
+    fn next_seq(&self) -> u32 {
+        // There are never anywhere near 2^32 messages: each takes more than 20 bytes.
+        self.first_seq
+            .wrapping_add(self.parts.len() as u32)
+            .wrapping_add(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrovia_core::dialect::nft::{DataType, FieldType, KeyBuilder};
+
+    use super::*;
+    use crate::netlink::messages;
+
+    const MAP: SetSpec = SetSpec {
+        name: "m",
+        key: &[FieldType::ClassId],
+        data: Some(DataType::Fields(&[FieldType::ClassId])),
+        interval: false,
+        dynamic: None,
+        counter: false,
+    };
+
+    fn batch_of(ops: Vec<Op>) -> Batch {
+        let transaction = Transaction {
+            family: Family::V4,
+            table: "t".into(),
+            ops,
+            notes: Vec::new(),
+        };
+        batch(&transaction, 100).unwrap()
+    }
+
+    fn element(n: u32) -> Element {
+        Element::value(
+            KeyBuilder::new().number(n).build(),
+            KeyBuilder::new().number(1).build(),
+        )
+    }
+
+    #[test]
+    fn a_batch_is_framed_numbered_and_acknowledged_once() {
+        let bytes = batch_of(vec![Op::AddTable, Op::FlushChain("c".into())]).bytes;
+        let read: Vec<_> = messages(&bytes)
+            .map(|m| (m.kind, m.seq, m.flags & flags::ACK))
+            .collect();
+        assert_eq!(
+            read,
+            [
+                (16, 100, 0),
+                (0x0a00, 101, 0),
+                (0x0a08, 102, 4),
+                (17, 103, 0)
+            ]
+        );
+    }
+
+    #[test]
+    fn many_elements_are_cut_into_messages_that_know_their_place() {
+        let elements: Vec<_> = (0..10_000).map(element).collect();
+        let batch = batch_of(vec![Op::AddTable, Op::AddElements(MAP, elements)]);
+        let firsts: Vec<_> = batch
+            .parts
+            .iter()
+            .map(|part| (part.op, part.first_element))
+            .collect();
+        // An element takes 28 bytes, so 2143 of them are the first to exceed the limit.
+        assert_eq!(
+            firsts,
+            [(0, 0), (1, 0), (1, 2143), (1, 4286), (1, 6429), (1, 8572)]
+        );
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn golden_element() {
+        let batch = batch_of(vec![Op::AddElements(
+            MAP,
+            vec![element(0x0102_0304).with_comment("x")],
+        )]);
+        let message = messages(&batch.bytes).nth(1).unwrap();
+        #[rustfmt::skip]
+        let expected = [
+            2, 0, 0, 0,
+            6, 0, 1, 0, b't', 0, 0, 0,
+            6, 0, 2, 0, b'm', 0, 0, 0,
+            40, 0, 3, 0x80,
+            36, 0, 1, 0x80,
+            12, 0, 1, 0x80, 8, 0, 1, 0, 4, 3, 2, 1,
+            12, 0, 2, 0x80, 8, 0, 1, 0, 1, 0, 0, 0,
+            8, 0, 6, 0, 0, 2, b'x', 0,
+        ];
+        assert_eq!(message.body, expected);
+    }
+}

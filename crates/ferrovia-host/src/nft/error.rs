@@ -1,0 +1,164 @@
+//! What can go wrong with the ruleset, told so that the operation can be found.
+
+use std::fmt::{self, Display, Formatter};
+
+use ferrovia_core::dialect::nft::{Element, Op, SetSpec, Transaction};
+
+use super::encode::{Batch, Part};
+use super::uapi::element;
+use crate::netlink::{self, Attrs, Message, Refusal, messages};
+
+/// Reading or writing the ruleset failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The conversation broke.
+    #[error("cannot {action}: {cause}")]
+    Netlink {
+        /// What was tried.
+        action: &'static str,
+        /// What happened.
+        cause: netlink::Error,
+    },
+    /// The kernel refused a transaction. Nothing of it was done.
+    #[error("{}", Refusals(.0))]
+    Refused(Vec<Failure>),
+}
+
+impl Error {
+    /// The error number, of the first failure if there are several.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Netlink { cause, .. } => cause.errno(),
+            Self::Refused(failures) => failures.first().map(|failure| failure.refusal.errno),
+        }
+    }
+}
+
+/// One operation of a transaction that the kernel did not accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its place in the transaction; none if the transaction as a whole was refused.
+    pub op: Option<usize>,
+    /// What it was to do, to be read after "cannot".
+    pub action: String,
+    /// The element it was about, as the tool would write its command.
+    pub element: Option<String>,
+    /// What the kernel said.
+    pub refusal: Refusal,
+}
+
+impl Failure {
+    /// Finds out what a refused message of a batch was for.
+    pub(super) fn new(
+        transaction: &Transaction,
+        batch: &Batch,
+        seq: u32,
+        refusal: Refusal,
+    ) -> Self {
+        // The message that begins the batch stands for all of it: what fails there is the commit.
+        let number = seq.wrapping_sub(batch.first_seq).checked_sub(1);
+        let part = number.and_then(|number| batch.parts.get(number as usize));
+        let Some((part, op)) = part.and_then(|part| Some((part, transaction.ops.get(part.op)?)))
+        else {
+            let action = format!("commit the changes to table {}", transaction.table);
+            return Self {
+                op: None,
+                action,
+                element: None,
+                refusal,
+            };
+        };
+        let element = refusal
+            .offset
+            .and_then(|offset| refused_element(transaction, op, batch, part, offset));
+        Self {
+            op: Some(part.op),
+            action: describe(transaction, op),
+            element,
+            refusal,
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.action, self.refusal)?;
+        match &self.element {
+            Some(element) => write!(f, ", at `{element}`"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first failure in full; the others are usually its consequences.
+struct Refusals<'a>(&'a [Failure]);
+
+impl Display for Refusals<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str("the kernel refused a transaction without a reason"),
+            [only] => only.fmt(f),
+            [first, others @ ..] => write!(f, "{first} (and {} more)", others.len()),
+        }
+    }
+}
+
+fn describe(transaction: &Transaction, op: &Op) -> String {
+    let table = &transaction.table;
+    match op {
+        Op::AddTable => format!("add table {table}"),
+        Op::DeleteTable => format!("delete table {table}"),
+        Op::DeleteOtherTable(other) => format!("delete table {other}"),
+        Op::AddSet(set) => format!("add {} {}", kind(set), set.name),
+        Op::AddChain(chain) => format!("add chain {}", chain.name),
+        Op::FlushChain(chain) => format!("flush chain {chain}"),
+        Op::DeleteChain(chain) => format!("delete chain {chain}"),
+        Op::AddRule(chain, _) => format!("add rule to chain {chain}"),
+        Op::AddElements(set, _) => format!("add element to {} {}", kind(set), set.name),
+        Op::DeleteElements(set, _) => format!("delete element from {} {}", kind(set), set.name),
+    }
+}
+
+fn kind(set: &SetSpec) -> &'static str {
+    if set.data.is_some() { "map" } else { "set" }
+}
+
+/// The command for the one element at which the kernel stopped: the offset is that of its attribute
+/// in the message.
+fn refused_element(
+    transaction: &Transaction,
+    op: &Op,
+    batch: &Batch,
+    part: &Part,
+    offset: usize,
+) -> Option<String> {
+    let (set, elements, command): (_, _, fn(SetSpec, Vec<Element>) -> Op) = match op {
+        Op::AddElements(set, elements) => (set, elements, Op::AddElements),
+        Op::DeleteElements(set, elements) => (set, elements, Op::DeleteElements),
+        _ => return None,
+    };
+    // A range over one field is two items of the list, or one if it has no end: not worth the
+    // counting.
+    if set.interval && set.key.len() == 1 {
+        return None;
+    }
+    let message = messages(batch.bytes.get(part.start..)?).next()?;
+    let found = elements.get(part.first_element + items_before(&message, offset)?)?;
+    let one = Transaction {
+        family: transaction.family,
+        table: transaction.table.clone(),
+        ops: vec![command(*set, vec![found.clone()])],
+        notes: Vec::new(),
+    };
+    Some(one.to_string().trim_end().to_owned())
+}
+
+/// How many items of the message's list stand before an offset.
+fn items_before(message: &Message<'_>, offset: usize) -> Option<usize> {
+    let list = super::decode::attrs(message)
+        .get(element::LIST_ELEMENTS)?
+        .value;
+    let list_start = list.as_ptr().addr() - message.body.as_ptr().addr() + Message::HEADER_LEN;
+    let before = list.get(..offset.checked_sub(list_start)?)?;
+    Some(Attrs::new(before).count())
+}

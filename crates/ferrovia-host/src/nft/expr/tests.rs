@@ -1,0 +1,141 @@
+//! Every form of instruction, there and back; the kernel's opinion is asked in the kernel tests.
+
+use ferrovia_core::dialect::nft::Verdict;
+
+use super::*;
+
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn every_form() -> Vec<Expr> {
+    let bytes = Bytes::from_slice(&[1, 2, 3, 4]);
+    let mut all = vec![
+        Expr::Payload {
+            dreg: 8,
+            base: Header::Transport,
+            offset: 2,
+            len: 2,
+        },
+        Expr::Meta {
+            dreg: 9,
+            key: MetaKey::L4Proto,
+        },
+        Expr::MetaSet {
+            key: MetaKey::Mark,
+            sreg: 8,
+        },
+        Expr::Ct {
+            dreg: 8,
+            key: CtKey::Status,
+        },
+        Expr::Cmp {
+            sreg: 8,
+            op: CmpOp::Neq,
+            data: bytes.clone(),
+        },
+        Expr::Bitwise {
+            sreg: 8,
+            dreg: 9,
+            mask: bytes.clone(),
+            xor: bytes.clone(),
+        },
+        Expr::Lookup {
+            set: "s".into(),
+            sreg: 8,
+            dreg: None,
+            invert: true,
+        },
+        Expr::Lookup {
+            set: "s".into(),
+            sreg: 8,
+            dreg: Some(0),
+            invert: false,
+        },
+        Expr::Lookup {
+            set: "s".into(),
+            sreg: 8,
+            dreg: Some(12),
+            invert: false,
+        },
+        Expr::Immediate {
+            dreg: 8,
+            data: bytes,
+        },
+        Expr::FibAddrType {
+            dreg: 8,
+            source: true,
+        },
+        Expr::Random {
+            dreg: 10,
+            modulus: 3,
+        },
+        Expr::Hash {
+            dreg: 10,
+            sreg: 20,
+            len: 16,
+            modulus: 251,
+            seed: 7,
+        },
+        Expr::Masquerade,
+        Expr::Reject,
+        Expr::Foreign("counter".into()),
+    ];
+    let op = DynsetOp::Update;
+    all.push(Expr::Dynset {
+        set: "m".into(),
+        op,
+        key: 8,
+        data: 12,
+        timeout_ms: 10_800_000,
+    });
+    let (to, verdicts) = (
+        "c".into(),
+        [Verdict::Accept, Verdict::Drop, Verdict::Return],
+    );
+    all.extend(
+        verdicts
+            .into_iter()
+            .chain([Verdict::Goto(to)])
+            .map(Expr::Verdict),
+    );
+    all
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    for (family, expr) in Family::ALL
+        .into_iter()
+        .flat_map(|f| every_form().into_iter().map(move |e| (f, e)))
+    {
+        let mut writer = Writer::new();
+        write(&mut writer, family, &expr);
+        let bytes = writer.finish().unwrap();
+        assert_eq!(read(family, Attrs::new(&bytes)), expr);
+    }
+}
+
+#[test]
+fn wide_registers_become_the_first_of_their_narrow_ones() {
+    let mut writer = Writer::new();
+    writer.text(rule::EXPR_NAME, "meta");
+    writer.nested(rule::EXPR_DATA, |w| {
+        numbers(w, &[(1, 2), (2, MetaKey::Mark as u32)]);
+    });
+    let bytes = writer.finish().unwrap();
+    assert_eq!(
+        read(Family::V4, Attrs::new(&bytes)),
+        Expr::Meta {
+            dreg: 12,
+            key: MetaKey::Mark
+        }
+    );
+}
+
+#[test]
+fn a_reject_with_another_code_is_foreign() {
+    let mut writer = Writer::new();
+    write(&mut writer, Family::V6, &Expr::Reject);
+    let bytes = writer.finish().unwrap();
+    assert_eq!(
+        read(Family::V4, Attrs::new(&bytes)),
+        Expr::Foreign("reject".into())
+    );
+}

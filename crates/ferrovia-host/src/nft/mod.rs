@@ -1,0 +1,354 @@
+//! nf_tables over netlink: transactions go in, what is in the kernel comes back.
+//!
+//! [`Nft`] writes and reads, [`Monitor`] hears of other people's changes. What is to be written is
+//! decided by planners in the core.
+
+mod applier;
+mod decode;
+mod encode;
+mod error;
+mod expr;
+#[cfg(test)]
+mod hostile;
+mod monitor;
+mod rehearse;
+mod sets;
+mod uapi;
+mod userdata;
+mod value;
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use ferrovia_core::dialect::nft::{Key, Observed, ObservedSet, Transaction};
+use ferrovia_core::family::Family;
+
+pub use applier::NftApplier;
+pub use error::{Error, Failure};
+pub use monitor::{Change, Monitor};
+pub use rehearse::Rehearsal;
+
+use self::decode::RawElement;
+use self::encode::Batch;
+use self::uapi::{element, msg, rule, set};
+use crate::netlink::{self, Message, Protocol, Refusal, Socket, Writer, messages};
+
+/// How often a read is started anew because someone committed meanwhile.
+const ATTEMPTS: usize = 4;
+/// How often elements are read again because their hash table was growing, which makes the kernel skip some and repeat others.
+const GROWTH_ATTEMPTS: usize = 16;
+/// How long to wait for a hash table to finish growing.
+const GROWING: Duration = Duration::from_millis(10);
+
+/// A connection to nf_tables in the network namespace it was opened in.
+#[derive(Debug)]
+pub struct Nft {
+    socket: Socket,
+}
+
+/// What a transaction cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Messages sent, without those that begin and end the batch.
+    pub messages: usize,
+    /// Bytes sent.
+    pub bytes: usize,
+    /// From the first byte sent to the kernel's word that it is done.
+    pub took: Duration,
+}
+
+impl Nft {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// If this kernel has no netfilter or a system call fails.
+    pub fn open() -> Result<Self, Error> {
+        let socket =
+            Socket::open(Protocol::Netfilter).map_err(failed("open a connection to nf_tables"))?;
+        Ok(Self { socket })
+    }
+
+    /// What notifications about our own changes carry as their origin.
+    pub fn port_id(&self) -> u32 {
+        self.socket.port_id()
+    }
+
+    /// Makes the changes of a transaction, all or none.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] names the operations that the kernel did not accept; nothing was changed
+    /// then.
+    pub fn apply(&mut self, transaction: &Transaction) -> Result<Applied, Error> {
+        let broken = failed("write the ruleset");
+        let batch = encode::batch(transaction, self.socket.next_seq())
+            .map_err(|error| broken(error.into()))?;
+        let (messages, bytes) = (batch.parts.len(), batch.bytes.len());
+        // An empty batch would be accepted, but not acknowledged.
+        if messages == 0 {
+            return Ok(Applied {
+                messages: 0,
+                bytes: 0,
+                took: Duration::ZERO,
+            });
+        }
+        let (refusals, took) = self.send(&batch).map_err(broken)?;
+        if refusals.is_empty() {
+            return Ok(Applied {
+                messages,
+                bytes,
+                took,
+            });
+        }
+        let failure = |(seq, refusal)| Failure::new(transaction, &batch, seq, refusal);
+        Err(Error::Refused(refusals.into_iter().map(failure).collect()))
+    }
+
+    /// Reads a table, and which of the tables of predecessors are there.
+    ///
+    /// A picture taken while someone commits is taken again; but the commit may have been to any table of this namespace, and some
+    /// programs never stop, so the last of a few is believed. A write that rests on a wrong one is refused as a whole.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn observe(
+        &mut self,
+        family: Family,
+        table: &str,
+        predecessors: &[&str],
+    ) -> Result<Observed, Error> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let before = self.generation()?;
+            match self.read(family, table, predecessors) {
+                // Deleted between two of the reads: the next attempt finds it gone.
+                Err(ref error) if error.errno() == Some(libc::ENOENT) => {}
+                Err(error) => return Err(error),
+                Ok(observed) if self.generation()? == before => return Ok(observed),
+                Ok(observed) => last = Some(observed),
+            }
+        }
+        last.ok_or_else(|| failed("read the ruleset")(netlink::Error::KeepsChanging))
+    }
+
+    /// The packets each element of a set has counted.
+    ///
+    /// # Errors
+    /// If there is no such set or the conversation breaks.
+    pub fn counters(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &str,
+    ) -> Result<Vec<(Key, u64)>, Error> {
+        let elements = self.read_elements(family, table, set)?;
+        let counted = elements.into_iter().filter(|element| !element.ends_range);
+        Ok(counted
+            .map(|element| (element.key, element.rest.packets))
+            .collect())
+    }
+
+    /// The number of the last commit by anyone in this namespace.
+    ///
+    /// # Errors
+    /// If the kernel has no nf_tables or the conversation breaks.
+    pub fn generation(&mut self) -> Result<u32, Error> {
+        self.socket
+            .ask(
+                msg::GET_GENERATION,
+                |w| w.raw(&fixed_header(None)),
+                decode::generation,
+            )
+            .map_err(failed("ask nf_tables for its generation"))
+    }
+
+    /// Sends a batch; answers with what was refused, by sequence number.
+    fn send(&mut self, batch: &Batch) -> Result<(Vec<(u32, Refusal)>, Duration), netlink::Error> {
+        let count = batch.parts.len() as u32;
+        self.socket.skip_seqs(count + 2);
+        let start = Instant::now();
+        self.socket.send(&batch.bytes)?;
+        let (mut refusals, mut acknowledged) = (Vec::new(), false);
+        // The kernel works inside the sending call: when that returns, all answers are there.
+        while let Some(answers) = self.socket.receive_waiting()? {
+            for message in messages(answers) {
+                let number = message.seq.wrapping_sub(batch.first_seq);
+                match Refusal::read(&message) {
+                    Some(Err(refusal)) if number <= count => refusals.push((message.seq, refusal)),
+                    Some(Ok(())) => acknowledged |= number == count,
+                    _ => {}
+                }
+            }
+        }
+        if acknowledged || !refusals.is_empty() {
+            Ok((refusals, start.elapsed()))
+        } else {
+            Err(netlink::Error::Senseless)
+        }
+    }
+
+    fn read(
+        &mut self,
+        family: Family,
+        table: &str,
+        predecessors: &[&str],
+    ) -> Result<Observed, Error> {
+        let tables: Vec<String> = self.dump(
+            "list tables",
+            msg::GET_TABLE,
+            family,
+            |_| {},
+            |all: &mut Vec<_>, message| {
+                all.extend(decode::table_name(message));
+            },
+        )?;
+        let mut observed = Observed {
+            exists: tables.iter().any(|name| name == table),
+            predecessors: tables
+                .into_iter()
+                .filter(|name| predecessors.contains(&name.as_str()))
+                .collect(),
+            ..Observed::default()
+        };
+        if observed.exists {
+            self.read_chains(family, table, &mut observed)?;
+            observed.sets = self.read_sets(family, table)?;
+        }
+        Ok(observed)
+    }
+
+    fn read_chains(
+        &mut self,
+        family: Family,
+        table: &str,
+        observed: &mut Observed,
+    ) -> Result<(), Error> {
+        // Unlike with rules and sets, the kernel cannot be asked for one table's chains only.
+        let ours = |message: &Message<'_>| decode::table_of(message) == Some(table);
+        observed.chains = self.dump(
+            "list chains",
+            msg::GET_CHAIN,
+            family,
+            |_| {},
+            |all: &mut BTreeMap<_, _>, message| {
+                all.extend(decode::chain(message).filter(|_| ours(message)));
+            },
+        )?;
+        let in_table = |w: &mut Writer| w.text(rule::TABLE, table);
+        let rules: Vec<_> = self.dump(
+            "list rules",
+            msg::GET_RULE,
+            family,
+            in_table,
+            |all: &mut Vec<_>, message| {
+                all.extend(decode::rule(message, family));
+            },
+        )?;
+        for (chain, code) in rules {
+            observed.chains.entry(chain).or_default().rules.push(code);
+        }
+        Ok(())
+    }
+
+    fn read_sets(
+        &mut self,
+        family: Family,
+        table: &str,
+    ) -> Result<BTreeMap<String, ObservedSet>, Error> {
+        let in_table = |w: &mut Writer| w.text(set::TABLE, table);
+        let mut sets: BTreeMap<String, ObservedSet> = self.dump(
+            "list sets",
+            msg::GET_SET,
+            family,
+            in_table,
+            |all: &mut BTreeMap<_, _>, message| {
+                all.extend(decode::set(message));
+            },
+        )?;
+        for (name, set) in sets.iter_mut().filter(|(_, set)| !set.dynamic) {
+            let elements = self.read_elements(family, table, name)?;
+            let has_two_keys = elements
+                .iter()
+                .any(|element| element.rest.key_end.is_some());
+            set.elements = if set.interval && !has_two_keys {
+                decode::join_ranges(elements)
+            } else {
+                elements
+                    .into_iter()
+                    .map(|element| (element.key, element.rest))
+                    .collect()
+            };
+        }
+        Ok(sets)
+    }
+
+    /// Reads the elements of a set.
+    ///
+    /// The kernel continues a dump by counting how many elements it has given. A hash table that
+    /// grew in between (it does so in the background, some time after a commit) has them in another
+    /// order: then some come twice, as many are left out, and nothing says so. What comes twice
+    /// gives it away.
+    fn read_elements(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &str,
+    ) -> Result<Vec<RawElement>, Error> {
+        let of_set = |w: &mut Writer| {
+            w.text(element::LIST_TABLE, table);
+            w.text(element::LIST_SET, set);
+        };
+        for _ in 0..GROWTH_ATTEMPTS {
+            let elements = self.dump(
+                "list elements",
+                msg::GET_ELEMENT,
+                family,
+                of_set,
+                decode::elements,
+            )?;
+            if !has_duplicates(&elements) {
+                return Ok(elements);
+            }
+            std::thread::sleep(GROWING);
+        }
+        Err(failed("list elements")(netlink::Error::KeepsChanging))
+    }
+
+    /// Lists objects of a family; `filter` narrows the question, `each` folds the answers.
+    fn dump<T: Default>(
+        &mut self,
+        action: &'static str,
+        kind: u16,
+        family: Family,
+        filter: impl Fn(&mut Writer),
+        each: impl FnMut(&mut T, &Message<'_>),
+    ) -> Result<T, Error> {
+        let body = |w: &mut Writer| {
+            w.raw(&fixed_header(Some(family)));
+            filter(w);
+        };
+        self.socket.dump(kind, body, each).map_err(failed(action))
+    }
+}
+
+fn has_duplicates(elements: &[RawElement]) -> bool {
+    let mut seen = HashSet::with_capacity(elements.len());
+    !elements
+        .iter()
+        .all(|element| seen.insert((&element.key, element.ends_range)))
+}
+
+fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error + Copy {
+    move |cause| Error::Netlink { action, cause }
+}
+
+/// The header of every nf_tables message; no family means all of them.
+fn fixed_header(family: Option<Family>) -> [u8; uapi::HEADER_LEN] {
+    [family.map_or(libc::AF_UNSPEC as u8, family_number), 0, 0, 0]
+}
+
+fn family_number(family: Family) -> u8 {
+    match family {
+        Family::V4 => libc::NFPROTO_IPV4 as u8,
+        Family::V6 => libc::NFPROTO_IPV6 as u8,
+    }
+}

@@ -1,0 +1,149 @@
+//! Definitions of sets and their elements as attributes.
+
+use ferrovia_core::dialect::nft::{Data, DataType, Element, FieldType, Key, SetSpec};
+
+use super::uapi::{LIST_ITEM, counter, element, rule, set};
+use super::{userdata, value};
+use crate::netlink::Writer;
+
+/// What a set's definition says beside its name.
+pub(super) fn write_definition(w: &mut Writer, spec: &SetSpec) {
+    w.be32(set::FLAGS, set_flags(spec));
+    w.be32(set::KEY_TYPE, type_number(spec.key));
+    w.be32(set::KEY_LEN, kernel_len(spec.key) as u32);
+    match spec.data {
+        Some(DataType::Verdict) => w.be32(set::DATA_TYPE, set::VERDICT),
+        Some(DataType::Fields(fields)) => {
+            w.be32(set::DATA_TYPE, type_number(fields));
+            w.be32(set::DATA_LEN, kernel_len(fields) as u32);
+        }
+        None => {}
+    }
+    w.nested(set::DESC, |w| {
+        if let Some(size) = spec.dynamic {
+            w.be32(set::DESC_SIZE, size);
+        }
+        if is_concat_interval(spec) {
+            w.nested(set::DESC_CONCAT, |w| {
+                for field in spec.key {
+                    w.nested(LIST_ITEM, |w| w.be32(set::FIELD_LEN, field.width() as u32));
+                }
+            });
+        }
+    });
+    w.bytes(set::USERDATA, &userdata::for_set(spec));
+    if spec.counter {
+        // The kernel gives every element a copy of this.
+        w.nested(set::EXPR, |w| {
+            w.text(rule::EXPR_NAME, counter::NAME);
+            w.nested(rule::EXPR_DATA, |w| {
+                w.be64(counter::BYTES, 0);
+                w.be64(counter::PACKETS, 0);
+            });
+        });
+    }
+}
+
+fn set_flags(spec: &SetSpec) -> u32 {
+    [
+        (spec.data.is_some(), set::MAP),
+        (spec.interval, set::INTERVAL),
+        (spec.dynamic.is_some(), set::TIMEOUT | set::EVAL),
+        // Only for intervals: on other sets the kernel takes a description of fields for an error.
+        (is_concat_interval(spec), set::CONCAT),
+    ]
+    .iter()
+    .filter(|(holds, _)| *holds)
+    .fold(0, |flags, (_, flag)| flags | flag)
+}
+
+/// The tool's number of a type: six bits a field.
+fn type_number(fields: &[FieldType]) -> u32 {
+    fields.iter().fold(0, |number, field| {
+        number << 6
+            | match field {
+                FieldType::Slot => 4,
+                FieldType::Ipv4 => 7,
+                FieldType::Ipv6 => 8,
+                FieldType::Proto => 12,
+                FieldType::Service => 13,
+                FieldType::ClassId => 23,
+            }
+    })
+}
+
+/// Fields of a concatenation are padded, a single field is not.
+fn kernel_len(fields: &[FieldType]) -> usize {
+    match fields {
+        [field] => field.width(),
+        fields => fields.iter().map(|field| field.padded_width()).sum(),
+    }
+}
+
+/// Ranges over several fields are one element with two keys; over one field they are two elements.
+fn is_concat_interval(spec: &SetSpec) -> bool {
+    spec.interval && spec.key.len() > 1
+}
+
+/// One element, whole when it is added, only what identifies it when it goes.
+pub(super) fn write_element(w: &mut Writer, spec: &SetSpec, element: &Element, whole: bool) {
+    let last = element.key_end.as_ref().unwrap_or(&element.key);
+    let end = if spec.interval && !is_concat_interval(spec) {
+        successor(last)
+    } else {
+        None
+    };
+    w.nested(LIST_ITEM, |w| {
+        write_value(w, element::KEY, &element.key, spec.key);
+        if is_concat_interval(spec) {
+            write_value(w, element::KEY_END, last, spec.key);
+        }
+        if whole {
+            let open_end = spec.interval && !is_concat_interval(spec) && end.is_none();
+            write_contents(w, spec, element, open_end);
+        }
+    });
+    if let Some(end) = end {
+        w.nested(LIST_ITEM, |w| {
+            write_value(w, element::KEY, &end, spec.key);
+            w.be32(element::FLAGS, element::INTERVAL_END);
+        });
+    }
+}
+
+fn write_contents(w: &mut Writer, spec: &SetSpec, element: &Element, open_end: bool) {
+    match (&element.data, spec.data) {
+        (Some(Data::Verdict(verdict)), _) => {
+            w.nested(element::DATA, |w| value::write_verdict(w, verdict));
+        }
+        (Some(Data::Value(value)), Some(DataType::Fields(fields))) => {
+            write_value(w, element::DATA, value, fields);
+        }
+        // Data without a type cannot be written; the kernel refuses an element of a map without
+        // data.
+        (Some(Data::Value(_)) | None, _) => {}
+    }
+    let notes = userdata::for_element(element.comment.as_deref(), open_end);
+    if !notes.is_empty() {
+        w.bytes(element::USERDATA, &notes);
+    }
+}
+
+fn write_value(w: &mut Writer, kind: u16, value: &Key, fields: &[FieldType]) {
+    let bytes = value.as_bytes();
+    let bytes = bytes.get(..kernel_len(fields)).unwrap_or(bytes);
+    value::write_bytes(w, kind, bytes);
+}
+
+/// The address after this one, where a range that ends with it ends for the kernel; none after the
+/// last there is.
+fn successor(key: &Key) -> Option<Key> {
+    let mut bytes = key.as_bytes().to_vec();
+    for byte in bytes.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            return Some(Key::from_bytes(&bytes));
+        }
+    }
+    None
+}

@@ -1,0 +1,51 @@
+//! Values and verdicts, which rules and elements hold in the same form.
+
+use ferrovia_core::dialect::nft::{Name, Verdict};
+
+use super::uapi::data;
+use crate::netlink::{Attr, Attrs, Writer};
+
+/// Writes an attribute that holds bytes.
+pub(super) fn write_bytes(w: &mut Writer, kind: u16, bytes: &[u8]) {
+    w.nested(kind, |w| w.bytes(data::VALUE, bytes));
+}
+
+/// Reads such an attribute.
+pub(super) fn read_bytes(attr: Attr<'_>) -> Option<&[u8]> {
+    Some(attr.nested().get(data::VALUE)?.value)
+}
+
+/// Writes a verdict as the kernel wants it inside a data attribute.
+pub(super) fn write_verdict(w: &mut Writer, verdict: &Verdict) {
+    let (code, chain) = match verdict {
+        Verdict::Drop => (libc::NF_DROP, None),
+        Verdict::Accept => (libc::NF_ACCEPT, None),
+        Verdict::Jump(chain) => (libc::NFT_JUMP, Some(chain)),
+        Verdict::Goto(chain) => (libc::NFT_GOTO, Some(chain)),
+        Verdict::Return => (libc::NFT_RETURN, None),
+    };
+    w.nested(data::VERDICT, |w| {
+        w.bytes(data::VERDICT_CODE, &code.to_be_bytes());
+        if let Some(chain) = chain {
+            w.text(data::VERDICT_CHAIN, chain);
+        }
+    });
+}
+
+/// Reads a verdict out of a data attribute.
+pub(super) fn read_verdict(attrs: Attrs<'_>) -> Option<Verdict> {
+    let verdict = attrs.get(data::VERDICT)?.nested();
+    let chain = || {
+        Some(Name::from(
+            verdict.get(data::VERDICT_CHAIN)?.text()?.to_owned(),
+        ))
+    };
+    match verdict.get(data::VERDICT_CODE)?.be32()?.cast_signed() {
+        libc::NF_DROP => Some(Verdict::Drop),
+        libc::NF_ACCEPT => Some(Verdict::Accept),
+        libc::NFT_JUMP => Some(Verdict::Jump(chain()?)),
+        libc::NFT_GOTO => Some(Verdict::Goto(chain()?)),
+        libc::NFT_RETURN => Some(Verdict::Return),
+        _ => None,
+    }
+}

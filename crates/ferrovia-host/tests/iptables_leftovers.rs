@@ -1,0 +1,246 @@
+//! kube-proxy's iptables leftovers are removed from the real kernel, by the node's own tools, and nothing else is.
+//!
+//! Every test has a network namespace of its own. Needs root and the iptables tools, nft and legacy; without them the tests fail.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Once;
+use std::{env, fs, thread};
+
+use ferrovia_host::iptables::{Removed, RemovedWith, remove_leftovers};
+
+/// A node after kube-proxy ran in iptables mode, with rules of others.
+const IPTABLES_MODE: &str =
+    include_str!("../../ferrovia-core/src/dialect/iptables/leftovers/tests/iptables-mode.save");
+/// The rules of others on that node.
+const FOREIGN: &str =
+    include_str!("../../ferrovia-core/src/dialect/iptables/leftovers/tests/foreign.save");
+/// The same two for IPv6, smaller.
+const IPTABLES_MODE_V6: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
+    -A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
+    -A PREROUTING -j DOCKER\n-A DOCKER -d fd00::1/128 -j RETURN\n-A KUBE-SERVICES -d fd00:96::1/128 -j KUBE-MARK-MASQ\nCOMMIT\n";
+const FOREIGN_V6: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n\
+    -A PREROUTING -j DOCKER\n-A DOCKER -d fd00::1/128 -j RETURN\nCOMMIT\n";
+
+/// Tests run side by side, and the legacy tools have one lock for all namespaces. The nft tools take the option and have no lock.
+const WAIT: [&str; 2] = ["-w", "30"];
+const WAIT_NO_FLUSH: [&str; 3] = ["-w", "30", "--noflush"];
+
+const V4_TOOLS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
+const V6_TOOLS: [&str; 2] = ["ip6tables-nft", "ip6tables-legacy"];
+
+#[test]
+fn only_the_rules_of_others_remain_in_all_four_rulesets() {
+    let wanted = in_namespace(|| {
+        load(FOREIGN, FOREIGN_V6);
+        save_all()
+    });
+    let (removed, after, again, after_again) = in_namespace(|| {
+        load(IPTABLES_MODE, IPTABLES_MODE_V6);
+        (
+            remove_leftovers().unwrap(),
+            save_all(),
+            remove_leftovers().unwrap(),
+            save_all(),
+        )
+    });
+    assert_eq!(after, wanted);
+    let v4 = V4_TOOLS.map(|tool| done(tool, 17, 31, &[]));
+    let v6 = V6_TOOLS.map(|tool| done(tool, 2, 2, &[]));
+    assert_eq!(
+        removed,
+        Removed {
+            tools: [v4, v6].concat()
+        }
+    );
+    assert_eq!(after_again, wanted);
+    assert!(
+        again
+            .tools
+            .iter()
+            .all(|tool| (tool.chains, tool.rules) == (0, 0)),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_namespace_without_rules_stays_without_tables() {
+    in_namespace(|| {
+        let removed = remove_leftovers().unwrap();
+        let looked_at: Vec<_> = removed
+            .tools
+            .iter()
+            .map(|done| done.tool.as_str())
+            .collect();
+        assert_eq!(looked_at, [V4_TOOLS, V6_TOOLS].concat());
+        for list in ["ip_tables_names", "ip6_tables_names"] {
+            let names = fs::read_to_string(format!("/proc/thread-self/net/{list}"));
+            assert_eq!(names.unwrap_or_default(), "");
+        }
+        assert_eq!(run("nft", &["list", "tables"], ""), "");
+    });
+}
+
+#[test]
+fn hostile_comments_neither_hide_a_jump_nor_make_one() {
+    for tool in V4_TOOLS {
+        in_namespace(|| {
+            run(
+                &format!("{tool}-restore"),
+                &WAIT_NO_FLUSH,
+                "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n",
+            );
+            let texts = [
+                "-j",
+                "a\"b\\",
+                "it's $(x) `y`",
+                "",
+                "tab\there",
+                "#",
+                "é -D OUTPUT -j KUBE-SERVICES",
+            ];
+            for text in texts {
+                append(tool, text, "ACCEPT");
+            }
+            append(
+                tool,
+                "break\n-A OUTPUT -j KUBE-SERVICES\nCOMMIT\n*filter",
+                "ACCEPT",
+            );
+            let wanted = save(tool).replace(":KUBE-SERVICES - [0:0]\n", "");
+            for text in texts {
+                append(tool, text, "KUBE-SERVICES");
+            }
+            let removed = remove_leftovers().unwrap();
+            assert!(
+                removed.tools.contains(&done(tool, 1, texts.len(), &[])),
+                "{removed:?}"
+            );
+            assert_eq!(save(tool), wanted);
+        });
+    }
+}
+
+#[test]
+fn what_rules_of_others_hold_is_emptied_and_kept() {
+    for tool in V4_TOOLS {
+        in_namespace(|| {
+            let chains = "*nat\n:MINE - [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-POSTROUTING - [0:0]\n-A MINE -j KUBE-SERVICES\nCOMMIT\n";
+            run(&format!("{tool}-restore"), &WAIT_NO_FLUSH, chains);
+            // A jump whose comment has a line break cannot be given back to the tool.
+            append(tool, "line\nbreak", "KUBE-POSTROUTING");
+            let wanted = save(tool);
+            let rules = "*nat\n-A OUTPUT -j KUBE-SERVICES\n-A KUBE-SERVICES -j RETURN\n-A KUBE-POSTROUTING -j RETURN\nCOMMIT\n";
+            run(&format!("{tool}-restore"), &WAIT_NO_FLUSH, rules);
+            let removed = remove_leftovers().unwrap();
+            let wanted_report = done(tool, 0, 3, &["nat KUBE-POSTROUTING", "nat KUBE-SERVICES"]);
+            let mut report = removed
+                .tools
+                .into_iter()
+                .find(|done| done.tool == tool)
+                .unwrap();
+            // The tools list chains in different orders.
+            report.kept.sort();
+            assert_eq!(report, wanted_report);
+            assert_eq!(save(tool), wanted);
+            assert!(
+                remove_leftovers()
+                    .unwrap()
+                    .tools
+                    .contains(&done(tool, 0, 0, &[]))
+            );
+        });
+    }
+}
+
+/// Runs a test in a fresh network namespace, which goes with the thread.
+fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    static LOCK_FILE: Once = Once::new();
+    LOCK_FILE.call_once(|| {
+        let path = env::temp_dir().join("ferrovia-test-xtables.lock");
+        // SAFETY: every test comes here before it does anything else, and none reads the environment other than through std, which locks.
+        unsafe { env::set_var("XTABLES_LOCKFILE", path) };
+    });
+    thread::scope(|scope| {
+        let ran = scope.spawn(|| {
+            // SAFETY: takes a flag, no pointers; only this thread changes namespace.
+            let entered = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(
+                entered,
+                0,
+                "cannot make a network namespace: {}",
+                std::io::Error::last_os_error()
+            );
+            test()
+        });
+        ran.join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Loads a ruleset a family into both its backends.
+fn load(v4: &str, v6: &str) {
+    for (tools, text) in [(V4_TOOLS, v4), (V6_TOOLS, v6)] {
+        for tool in tools {
+            run(&format!("{tool}-restore"), &WAIT, text);
+        }
+    }
+}
+
+fn save_all() -> Vec<String> {
+    [V4_TOOLS, V6_TOOLS]
+        .concat()
+        .into_iter()
+        .map(save)
+        .collect()
+}
+
+/// What a tool saves, without its comments: they hold the time of day.
+fn save(tool: &str) -> String {
+    let text = run(&format!("{tool}-save"), &[], "");
+    text.split_inclusive('\n')
+        .filter(|line| !line.starts_with("# "))
+        .collect()
+}
+
+/// Adds a rule with a comment to the `nat` table. Not by the restore tool, which cannot take every comment.
+fn append(tool: &str, comment: &str, target: &str) {
+    let rule = format!("-w 30 -t nat -A OUTPUT -j {target} -m comment --comment");
+    let args: Vec<&str> = rule.split(' ').chain([comment]).collect();
+    run(tool, &args, "");
+}
+
+fn run(program: &str, args: &[&str], input: &str) -> String {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    child
+        .stdin
+        .take()
+        .expect("stdin is a pipe")
+        .write_all(input.as_bytes())
+        .expect("the tool reads its input");
+    let output = child.wait_with_output().expect("the tool ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {stderr}\n{input}"
+    );
+    String::from_utf8(output.stdout).expect("the tests use no other text")
+}
+
+fn done(tool: &str, chains: usize, rules: usize, kept: &[&str]) -> RemovedWith {
+    let kept = kept.iter().map(|&chain| chain.to_owned()).collect();
+    RemovedWith {
+        tool: tool.to_owned(),
+        chains,
+        rules,
+        kept,
+    }
+}

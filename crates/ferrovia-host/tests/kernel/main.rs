@@ -1,0 +1,18 @@
+//! Against the real kernel, each test in a network namespace of its own.
+//!
+//! Needs root (or the right to make network namespaces) and the `nft` and `ip` tools; without them
+//! the tests fail and say so.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+/// Written by us, written by the tool, read back: all the same.
+mod exchange;
+/// Other people's changes are heard of, our own are not.
+mod monitor;
+/// Addresses, and what the kernel can do.
+mod node;
+/// The ruleset the tests write.
+mod sample;
+/// Namespaces and the tools.
+mod support;
+/// All or nothing, and what is said when it is nothing.
+mod transactions;

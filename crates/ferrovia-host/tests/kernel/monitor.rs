@@ -1,0 +1,128 @@
+//! Other people's changes are heard of, our own are not.
+
+use ferrovia_core::dialect::nft::{Element, KeyBuilder, Op};
+use ferrovia_core::family::Family;
+use ferrovia_core::model::Protocol;
+use ferrovia_host::nft::{Change, Monitor, Nft};
+
+use crate::sample;
+use crate::support::{TABLE, apply, in_namespace, load, run};
+
+/// Our ruleset in both families, and a monitor that started after it was written.
+fn ruleset_and_monitor() -> (Nft, Monitor) {
+    let mut nft = Nft::open().unwrap();
+    for family in Family::ALL {
+        apply(&mut nft, family, sample::frame(family));
+        apply(&mut nft, family, sample::elements(family));
+    }
+    let monitor = Monitor::open(nft.port_id(), &[TABLE, "kube-proxy"]).unwrap();
+    (nft, monitor)
+}
+
+/// An operation whose news takes more than the monitor's 16 MiB: key, data and comment of each
+/// element.
+fn more_than_fits() -> Op {
+    let element = |n: u32| {
+        let key = KeyBuilder::new()
+            .ip(sample::service_ip(Family::V4, 1000 + n))
+            .proto(Protocol::Udp)
+            .port(53);
+        Element::value(key.build(), KeyBuilder::new().number(1).build())
+            .with_comment(&"x".repeat(128))
+    };
+    Op::AddElements(
+        sample::Sets::of(Family::V4).services,
+        (0..100_000).map(element).collect(),
+    )
+}
+
+fn touched(family: Family, table: &str) -> Change {
+    Change::Table {
+        family,
+        table: table.to_owned(),
+    }
+}
+
+#[test]
+fn what_others_do_to_our_table_is_heard() {
+    let commands = [
+        "nft delete element ip ferrovia picks { 0:3 }",
+        "nft add element ip ferrovia service-cidrs { 10.200.0.0/16 }",
+        "nft add rule ip ferrovia rules drop",
+        "nft flush chain ip ferrovia rules",
+        "nft add chain ip ferrovia intruder",
+        "nft flush set ip ferrovia hairpin",
+        "nft delete table ip ferrovia",
+        "nft add table ip ferrovia",
+    ];
+    in_namespace(move || {
+        let (_nft, mut monitor) = ruleset_and_monitor();
+        for command in commands {
+            run(command);
+            // What comes next is a change to the other family's table, so that a command that was
+            // not heard is found out at once.
+            run("nft add rule ip6 ferrovia rules accept");
+            assert_eq!(
+                monitor.wait().unwrap(),
+                touched(Family::V4, TABLE),
+                "{command}"
+            );
+            assert_eq!(
+                monitor.wait().unwrap(),
+                touched(Family::V6, TABLE),
+                "{command}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_flush_of_everything_touches_every_table_once() {
+    in_namespace(|| {
+        let (_nft, mut monitor) = ruleset_and_monitor();
+        run("nft flush ruleset");
+        run("nft add table ip kube-proxy");
+        assert_eq!(monitor.wait().unwrap(), touched(Family::V4, TABLE));
+        assert_eq!(monitor.wait().unwrap(), touched(Family::V6, TABLE));
+        assert_eq!(monitor.wait().unwrap(), touched(Family::V4, "kube-proxy"));
+    });
+}
+
+#[test]
+fn what_we_do_and_what_is_not_about_us_is_not_heard() {
+    in_namespace(|| {
+        let (mut nft, mut monitor) = ruleset_and_monitor();
+        apply(&mut nft, Family::V4, vec![Op::FlushChain("rules".into())]);
+        load("table ip nat {\nchain c {\n}\n}\ntable inet ferrovia { }\n");
+        apply(&mut nft, Family::V4, vec![Op::DeleteTable]);
+        // A second connection of this process is someone else too.
+        apply(&mut Nft::open().unwrap(), Family::V6, vec![Op::DeleteTable]);
+        assert_eq!(monitor.wait().unwrap(), touched(Family::V6, TABLE));
+    });
+}
+
+#[test]
+fn our_own_hundred_thousand_elements_do_not_drown_news_of_others() {
+    in_namespace(|| {
+        let (mut nft, mut monitor) = ruleset_and_monitor();
+        apply(&mut nft, Family::V4, vec![more_than_fits()]);
+        run("nft add rule ip6 ferrovia rules accept");
+        assert_eq!(monitor.wait().unwrap(), touched(Family::V6, TABLE));
+    });
+}
+
+#[test]
+fn more_news_than_fit_are_reported_as_lost() {
+    in_namespace(|| {
+        let (_nft, mut monitor) = ruleset_and_monitor();
+        apply(
+            &mut Nft::open().unwrap(),
+            Family::V4,
+            vec![more_than_fits()],
+        );
+        assert_eq!(monitor.wait().unwrap(), Change::Lost);
+        // It hears again by then, so that nothing is missed while everything is verified.
+        run("nft add rule ip6 ferrovia rules accept");
+        assert_eq!(monitor.wait().unwrap(), touched(Family::V6, TABLE));
+    });
+}
