@@ -1,0 +1,417 @@
+//! A test case: one file that says, step by step, what the cluster is and what must happen.
+//!
+//! | section | meaning |
+//! |---|---|
+//! | text before the first section | the title, in lines that begin with `#` |
+//! | `node.yaml` | options of the node under test, `key: value` lines |
+//! | `step1.yaml`, `step2.yaml`, ... | manifests that are added or changed in that step |
+//! | `flows`, `flows.2`, ... | who calls what after the step, see [`crate::flow`] |
+//! | `flows.<mode>`, `flows.<mode>.2`, ... | the same where a mode is excepted from the rule |
+//! | any other, `nft.v4`, `nft.v4.2`, ... | an expected text after the step |
+//!
+//! A section without a number belongs to the first step. What the options and the expected texts
+//! mean is left to the runner.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::document::{Document, Problem, Section};
+use crate::flow::{self, Line};
+
+/// A case that was read.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Where it was read from.
+    pub file: PathBuf,
+    /// What it shows.
+    pub title: String,
+    /// The options of the node under test.
+    pub node: NodeOptions,
+    /// The steps, at least one.
+    pub steps: Vec<Step>,
+    document: Document,
+}
+
+/// The `node.yaml` section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeOptions {
+    /// The section as written.
+    pub text: String,
+    /// Its options.
+    pub options: BTreeMap<String, String>,
+}
+
+/// One step of a case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// The manifests.
+    pub yaml: String,
+    /// The line in the file at which they begin, for messages about them.
+    pub yaml_line: usize,
+    /// The sections with an expected text, by name without the step's number.
+    pub expected: BTreeMap<String, String>,
+    flows: Vec<Line>,
+    flows_of_mode: BTreeMap<String, Vec<Line>>,
+}
+
+impl Step {
+    /// The flows to run after the step: those of the mode if it has its own, else those of all.
+    pub fn flows(&self, mode: &str) -> &[Line] {
+        self.flows_of_mode.get(mode).unwrap_or(&self.flows)
+    }
+}
+
+/// Why a case cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("{}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The text is no case.
+    #[error("{}:{line}: {what}", file.display())]
+    Parse {
+        /// The file.
+        file: PathBuf,
+        /// The line, counted from one.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+}
+
+impl Case {
+    /// Reads a case from a file.
+    pub fn read(file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(|source| Error::Read {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::parse(file, &text)
+    }
+
+    /// Reads a case from a text; the file's name is for messages.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
+        Self::understand(file, text).map_err(|Problem { line, what }| Error::Parse {
+            file: file.to_owned(),
+            line,
+            what,
+        })
+    }
+
+    /// Sets the expected text of a step (counted from one), where it belongs in the file.
+    pub fn set_expected(&mut self, step: usize, name: &str, text: &str) {
+        let section = numbered(name, step);
+        self.document
+            .replace(&section, text, Some(&manifests(step + 1)));
+        if let Some(step) = step
+            .checked_sub(1)
+            .and_then(|index| self.steps.get_mut(index))
+        {
+            step.expected.insert(name.to_owned(), text.to_owned());
+        }
+    }
+
+    /// The file's text: as it was read, but for expected texts that were set.
+    pub fn text(&self) -> String {
+        self.document.to_string()
+    }
+
+    fn understand(file: &Path, text: &str) -> Result<Self, Problem> {
+        let document = Document::parse(text)?;
+        let title = parse_title(document.preamble())?;
+        let mut steps = find_steps(&document)?;
+        let mut node = NodeOptions::default();
+        for section in document.sections() {
+            if section.name() == "node.yaml" {
+                node = parse_node(section)?;
+            } else if step_of_manifests(section.name()).is_none() {
+                let (base, number) = split_number(section.name());
+                let step = number
+                    .checked_sub(1)
+                    .and_then(|index| steps.get_mut(index))
+                    .ok_or_else(|| Problem::at(section.line(), no_step(number)))?;
+                step.take(base, section)?;
+            }
+        }
+        Ok(Self {
+            file: file.to_owned(),
+            title,
+            node,
+            steps,
+            document,
+        })
+    }
+}
+
+impl Step {
+    /// Takes in a section of this step, by its name without the number.
+    fn take(&mut self, base: &str, section: &Section) -> Result<(), Problem> {
+        if base == "flows" {
+            self.flows = flow::parse_section(section)?;
+        } else if let Some(mode) = base.strip_prefix("flows.") {
+            self.flows_of_mode
+                .insert(mode.to_owned(), flow::parse_section(section)?);
+        } else {
+            self.expected
+                .insert(base.to_owned(), section.text().to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn parse_title(preamble: &str) -> Result<String, Problem> {
+    let mut title = vec![];
+    for (index, line) in preamble
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let words = line.strip_prefix('#').ok_or_else(|| {
+            Problem::at(
+                index + 1,
+                "before the first section only lines with # are expected",
+            )
+        })?;
+        title.push(words.trim());
+    }
+    if title.is_empty() {
+        return Err(Problem::at(
+            1,
+            "a case begins with its title: \"# what it shows\"",
+        ));
+    }
+    Ok(title.join(" "))
+}
+
+/// Finds the manifests of all steps, which must be numbered in the order they are written.
+fn find_steps(document: &Document) -> Result<Vec<Step>, Problem> {
+    let mut steps = vec![];
+    for section in document.sections() {
+        let Some(number) = step_of_manifests(section.name()) else {
+            continue;
+        };
+        if number != steps.len() + 1 {
+            let what = format!("expected {} here", manifests(steps.len() + 1));
+            return Err(Problem::at(section.line(), what));
+        }
+        steps.push(Step {
+            yaml: section.text().to_owned(),
+            yaml_line: section.line() + 1,
+            ..Step::default()
+        });
+    }
+    if steps.is_empty() {
+        Err(Problem::at(1, no_step(1)))
+    } else {
+        Ok(steps)
+    }
+}
+
+fn parse_node(section: &Section) -> Result<NodeOptions, Problem> {
+    let mut options = BTreeMap::new();
+    for (number, line) in section.lines() {
+        // A comment begins the line or follows a space: a value may hold a # of its own.
+        let content = line.split(" #").next().unwrap_or_default().trim();
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let (key, value) = content
+            .split_once(':')
+            .ok_or_else(|| Problem::at(number, "expected \"key: value\""))?;
+        let value = unquoted(value.trim());
+        if options
+            .insert(key.trim().to_owned(), value.to_owned())
+            .is_some()
+        {
+            return Err(Problem::at(
+                number,
+                format!("{} was already given", key.trim()),
+            ));
+        }
+    }
+    Ok(NodeOptions {
+        text: section.text().to_owned(),
+        options,
+    })
+}
+
+fn unquoted(value: &str) -> &str {
+    value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(value)
+}
+
+/// `nft.v4.2` is `nft.v4` of step 2; a name without a number is of step 1.
+fn split_number(name: &str) -> (&str, usize) {
+    name.rsplit_once('.')
+        .and_then(|(base, number)| Some((base, number.parse().ok()?)))
+        .unwrap_or((name, 1))
+}
+
+fn numbered(name: &str, step: usize) -> String {
+    if step == 1 {
+        name.to_owned()
+    } else {
+        format!("{name}.{step}")
+    }
+}
+
+fn manifests(step: usize) -> String {
+    format!("step{step}.yaml")
+}
+
+fn step_of_manifests(name: &str) -> Option<usize> {
+    name.strip_prefix("step")?
+        .strip_suffix(".yaml")?
+        .parse()
+        .ok()
+}
+
+fn no_step(number: usize) -> String {
+    format!("there is no section {}", manifests(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# External traffic policy Local;
+# step 2 takes the endpoint away.
+-- node.yaml --
+name: node-1
+zone: \"a\"     # where it is
+cluster-cidr: 10.244.0.0/16
+detect-local: interface-prefix=veth
+
+-- step1.yaml --
+kind: Service
+---
+kind: EndpointSlice
+
+-- flows --
+# from beyond
+outside > 203.0.113.1:80 => 10.244.1.10:80
+-- flows.userspace --
+outside > 203.0.113.1:80 => 10.244.1.10:80 masq
+-- nft.v4 --
+add element
+-- step2.yaml --
+kind: EndpointSlice
+-- flows.2 --
+outside > 203.0.113.1:80 => dropped
+-- nft.v4.2 --
+delete element
+";
+
+    fn case() -> Case {
+        Case::parse(Path::new("a.case"), TEXT).unwrap()
+    }
+
+    fn problem(text: &str) -> String {
+        Case::parse(Path::new("a.case"), text)
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn a_case_is_read() {
+        let case = case();
+        assert_eq!(
+            case.title,
+            "External traffic policy Local; step 2 takes the endpoint away."
+        );
+        assert_eq!(case.node.options.get("zone").map(String::as_str), Some("a"));
+        assert_eq!(
+            case.node.options.get("detect-local").map(String::as_str),
+            Some("interface-prefix=veth")
+        );
+        let [first, second] = case.steps.as_slice() else {
+            panic!("two steps are expected")
+        };
+        assert_eq!(
+            (first.yaml.as_str(), first.yaml_line),
+            ("kind: Service\n---\nkind: EndpointSlice\n", 10)
+        );
+        assert_eq!(first.flows("nft").first().map(|line| line.number), Some(16));
+        assert_eq!(
+            first.flows("userspace").first().map(|line| line.number),
+            Some(18)
+        );
+        assert_eq!(
+            first.expected.get("nft.v4").map(String::as_str),
+            Some("add element\n")
+        );
+        assert_eq!(second.flows("userspace").len(), 1);
+        assert_eq!(
+            second.expected.get("nft.v4").map(String::as_str),
+            Some("delete element\n")
+        );
+        assert_eq!(case.text(), TEXT);
+    }
+
+    #[test]
+    fn expected_texts_are_set_in_place() {
+        let mut case = case();
+        case.set_expected(1, "nft.v4", "add two\n");
+        case.set_expected(1, "nft.v6", "six\n");
+        case.set_expected(2, "nft.v6", "no six\n");
+        let expected = TEXT
+            .replace("add element\n", "add two\n-- nft.v6 --\nsix\n")
+            .replace(
+                "delete element\n",
+                "delete element\n-- nft.v6.2 --\nno six\n",
+            );
+        assert_eq!(case.text(), expected);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, expected) in [
+            (
+                "-- step1.yaml --\n",
+                "a.case:1: a case begins with its title",
+            ),
+            (
+                "# t\nwords\n-- step1.yaml --\n",
+                "a.case:2: before the first section",
+            ),
+            ("# t\n", "a.case:1: there is no section step1.yaml"),
+            (
+                "# t\n-- step2.yaml --\n",
+                "a.case:2: expected step1.yaml here",
+            ),
+            (
+                "# t\n-- step1.yaml --\n-- nft.v4.2 --\n",
+                "a.case:3: there is no section step2.yaml",
+            ),
+            (
+                "# t\n-- step1.yaml --\n-- nft.0 --\n",
+                "a.case:3: there is no section step0.yaml",
+            ),
+            (
+                "# t\n-- node.yaml --\nname\n-- step1.yaml --\n",
+                "a.case:3: expected \"key: value\"",
+            ),
+            (
+                "# t\n-- node.yaml --\na: 1\na: 2\n-- step1.yaml --\n",
+                "a.case:4: a was already",
+            ),
+            (
+                "# t\n-- step1.yaml --\n-- flows --\n\npod-a > x => y\n",
+                "a.case:5: \"x\" is no address",
+            ),
+        ] {
+            let message = problem(text);
+            assert!(message.starts_with(expected), "{message}");
+        }
+    }
+}

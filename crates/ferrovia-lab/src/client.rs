@@ -1,0 +1,387 @@
+//! One call from one place, and what became of it.
+//!
+//! A [`Caller`] keeps the calling thread in a namespace, so a call costs what its packets cost.
+//! Calls are started and finished apart: several that will time out can wait together.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::layout::{Protocol, Role};
+use crate::sctp::{Chunk, Packet};
+use crate::servers::sctp_payload;
+use crate::sys::{self, Readiness, SocketKind};
+use crate::world::{Error, Inside, World};
+
+/// How long to wait for an answer that should come. Short of the second after which TCP sends its
+/// first packet again: a packet lost by a bad rule must not be healed by the second try.
+pub const PATIENCE: Duration = Duration::from_millis(900);
+
+/// How long to wait for an answer that should not come. Answers in the lab take microseconds.
+pub const DROP_WAIT: Duration = Duration::from_millis(150);
+
+/// What became of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A pod answered.
+    Answer(Answer),
+    /// The call was refused: by a reset, or by an ICMP port unreachable.
+    Refused,
+    /// Nothing came back in time.
+    TimedOut,
+    /// The network said there is no way, with this error number.
+    Unreachable(i32),
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer(answer) => answer.fmt(f),
+            Self::Refused => f.write_str("refused"),
+            Self::TimedOut => f.write_str("dropped"),
+            Self::Unreachable(errno) => {
+                write!(f, "unreachable ({})", io::Error::from_raw_os_error(*errno))
+            }
+            Self::Other(words) => f.write_str(words),
+        }
+    }
+}
+
+/// A pod's answer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Answer {
+    /// The pod's name.
+    pub pod: String,
+    /// The address and port it was reached at.
+    pub endpoint: SocketAddr,
+    /// The source address the pod saw.
+    pub seen_source: IpAddr,
+    /// The source address the client had.
+    pub own_source: IpAddr,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} saw {} (client {})",
+            self.endpoint, self.seen_source, self.own_source
+        )
+    }
+}
+
+/// Makes calls from a namespace, in which the thread is while this lives.
+#[derive(Debug)]
+pub struct Caller<'w> {
+    world: &'w World,
+    _inside: Inside,
+}
+
+impl<'w> Caller<'w> {
+    /// Moves the calling thread into a namespace, ready to call.
+    pub fn enter(world: &'w World, role: Role) -> Result<Self, Error> {
+        Ok(Self {
+            world,
+            _inside: world.enter(role)?,
+        })
+    }
+
+    /// Calls an address and waits for what comes of it. Without `from` the routes choose the
+    /// source address. Every call has a source port of its own.
+    pub fn connect(
+        &self,
+        protocol: Protocol,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+        timeout: Duration,
+    ) -> Outcome {
+        match self.start(protocol, from, to) {
+            Ok(mut call) => call.finish(Instant::now() + timeout),
+            Err(error) => outcome_of(&error),
+        }
+    }
+
+    /// Sends the first packet of a call.
+    pub fn start(
+        &self,
+        protocol: Protocol,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+    ) -> io::Result<Call> {
+        // A port may be taken by a program in the namespace; then the next one is tried.
+        for _ in 0..16 {
+            let local = SocketAddr::new(from.unwrap_or(any(to)), self.world.fresh_source_port());
+            match Call::start(protocol, local, to) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                other => return other,
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+}
+
+/// A call under way, or a connection that is kept.
+#[derive(Debug)]
+pub struct Call {
+    transport: Transport,
+    own_source: IpAddr,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+    Sctp { socket: UdpSocket, source_port: u16 },
+}
+
+impl Call {
+    fn start(protocol: Protocol, local: SocketAddr, to: SocketAddr) -> io::Result<Self> {
+        let (transport, own) = match protocol {
+            Protocol::Tcp => {
+                let socket = sys::bound_socket(SocketKind::Tcp, local)?;
+                sys::connect(&socket, to)?;
+                let stream = TcpStream::from(socket);
+                let own = stream.local_addr()?;
+                (Transport::Tcp(stream), own)
+            }
+            Protocol::Udp => {
+                let socket = UdpSocket::bind(local)?;
+                socket.set_nonblocking(true)?;
+                socket.connect(to)?;
+                ask(&socket, b"who?\n")?;
+                let own = socket.local_addr()?;
+                (Transport::Udp(socket), own)
+            }
+            Protocol::Sctp => start_sctp(local, to)?,
+        };
+        Ok(Self {
+            transport,
+            own_source: own.ip(),
+        })
+    }
+
+    /// Waits for the answer.
+    pub fn finish(&mut self, deadline: Instant) -> Outcome {
+        let line = match &mut self.transport {
+            Transport::Tcp(stream) => established(stream, deadline)
+                .and_then(|()| read_line(stream, deadline))
+                .and_then(|line| line.ok_or_else(|| io::Error::other("closed without an answer"))),
+            Transport::Udp(socket) => read_datagram(socket, deadline),
+            Transport::Sctp {
+                socket,
+                source_port,
+            } => read_init_ack(socket, *source_port, self.own_source, deadline),
+        };
+        match line {
+            Ok(line) => parse_introduction(&line, self.own_source).map_or_else(
+                || Outcome::Other(format!("strange answer {line:?}")),
+                Outcome::Answer,
+            ),
+            Err(error) => outcome_of(&error),
+        }
+    }
+
+    /// Asks again on the same socket: UDP for a new answer, TCP for an echo. `Ok(None)` is a TCP
+    /// echo, `Ok(Some)` the answer of whoever is behind a UDP flow now.
+    pub fn again(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
+        let deadline = Instant::now() + timeout;
+        match &mut self.transport {
+            Transport::Tcp(stream) => {
+                const WORD: &str = "still there?\n";
+                stream.write_all(WORD.as_bytes())?;
+                match read_line(stream, deadline)? {
+                    Some(line) if line == WORD => Ok(None),
+                    Some(line) => Err(io::Error::other(format!("wrong echo {line:?}"))),
+                    None => Err(io::ErrorKind::UnexpectedEof.into()),
+                }
+            }
+            Transport::Udp(socket) => {
+                ask(socket, b"who?\n")?;
+                let line = read_datagram(socket, deadline)?;
+                parse_introduction(&line, self.own_source)
+                    .map(Some)
+                    .ok_or_else(|| io::Error::other(format!("strange answer {line:?}")))
+            }
+            Transport::Sctp { .. } => Err(io::Error::other("SCTP calls are not kept")),
+        }
+    }
+}
+
+/// What an error of the socket says about the call.
+pub(crate) fn outcome_of(error: &io::Error) -> Outcome {
+    match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::TimedOut, _) => Outcome::TimedOut,
+        (io::ErrorKind::ConnectionRefused, _) => Outcome::Refused,
+        (
+            _,
+            Some(
+                errno @ (libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EACCES
+                | libc::ENOPROTOOPT
+                | libc::EINVAL),
+            ),
+        ) => Outcome::Unreachable(errno),
+        _ => Outcome::Other(error.to_string()),
+    }
+}
+
+fn start_sctp(local: SocketAddr, to: SocketAddr) -> io::Result<(Transport, SocketAddr)> {
+    // For a raw socket the kernel would take ports for protocol numbers.
+    let raw = sys::bound_socket(SocketKind::RawSctp, SocketAddr::new(local.ip(), 0))?;
+    sys::connect(&raw, SocketAddr::new(to.ip(), 0))?;
+    let socket = UdpSocket::from(raw);
+    let own = socket.local_addr()?;
+    let init = Packet {
+        source_port: local.port(),
+        destination_port: to.port(),
+        chunk: Chunk::Init {
+            tag: u32::from(local.port()),
+        },
+    };
+    ask(&socket, &init.encode())?;
+    Ok((
+        Transport::Sctp {
+            socket,
+            source_port: local.port(),
+        },
+        own,
+    ))
+}
+
+/// Sends a datagram. A local rule that drops or rejects it makes the send fail with EPERM; which
+/// of the two it was, only the time to come tells: a reject is followed by an ICMP message.
+fn ask(socket: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
+    match socket.send(bytes) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Waits until a TCP connection stands.
+///
+/// Here an ICMP refusal comes back so fast that the kernel is still busy in the call that sent
+/// the first packet. It then only notes the error, and would fail the connection a second later,
+/// when the packet sent again is refused again. Asking for the error first finds the note.
+fn established(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
+    stream.take_error()?.map_or(Ok(()), Err)?;
+    await_ready(stream.as_raw_fd(), Readiness::Writable, deadline)?;
+    stream.take_error()?.map_or(Ok(()), Err)
+}
+
+/// Reads to the end of a line; `None` is the end of the stream.
+fn read_line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<String>> {
+    let mut line = vec![];
+    let mut buffer = [0; 256];
+    while line.last() != Some(&b'\n') {
+        await_ready(stream.as_raw_fd(), Readiness::Readable, deadline)?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(None),
+            Ok(length) => line.extend_from_slice(buffer.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(String::from_utf8_lossy(&line).into_owned()))
+}
+
+fn read_datagram(socket: &UdpSocket, deadline: Instant) -> io::Result<String> {
+    let mut buffer = [0; 1500];
+    loop {
+        await_ready(socket.as_raw_fd(), Readiness::Readable, deadline)?;
+        match socket.recv(&mut buffer) {
+            Ok(length) => {
+                let bytes = buffer.get(..length).unwrap_or_default();
+                return Ok(String::from_utf8_lossy(bytes).into_owned());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits for the answer to our INIT; a raw socket also hears those of other calls to the address.
+fn read_init_ack(
+    socket: &UdpSocket,
+    own_port: u16,
+    own_source: IpAddr,
+    deadline: Instant,
+) -> io::Result<String> {
+    let mut buffer = [0; 1500];
+    loop {
+        await_ready(socket.as_raw_fd(), Readiness::Readable, deadline)?;
+        let length = match socket.recv(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            other => other?,
+        };
+        let payload = sctp_payload(buffer.get(..length).unwrap_or_default(), own_source);
+        if let Some(Packet {
+            destination_port,
+            chunk: Chunk::InitAck { text, .. },
+            ..
+        }) = Packet::decode(payload)
+            && destination_port == own_port
+        {
+            return Ok(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+}
+
+fn await_ready(fd: RawFd, readiness: Readiness, deadline: Instant) -> io::Result<()> {
+    if sys::wait(fd, readiness, deadline)? {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// Reads a server's line, `<pod> <local ip>:<port> <peer ip>`.
+fn parse_introduction(line: &str, own_source: IpAddr) -> Option<Answer> {
+    let mut words = line.split_whitespace();
+    let (pod, endpoint, seen) = (words.next()?, words.next()?, words.next()?);
+    Some(Answer {
+        pod: pod.to_owned(),
+        endpoint: endpoint.parse().ok()?,
+        seen_source: seen.parse().ok()?,
+        own_source,
+    })
+}
+
+fn any(like: SocketAddr) -> IpAddr {
+    if like.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_introduction_is_read() {
+        let own = "192.0.2.9".parse().unwrap();
+        let answer = parse_introduction("pod-a [fd00::1]:80 2001:db8::1\n", own).unwrap();
+        assert_eq!(answer.pod, "pod-a");
+        assert_eq!(answer.endpoint, "[fd00::1]:80".parse().unwrap());
+        assert_eq!(answer.seen_source, "2001:db8::1".parse::<IpAddr>().unwrap());
+        assert_eq!(parse_introduction("pod-a 10.0.0.1:80", own), None);
+        assert_eq!(parse_introduction("pod-a nowhere 10.0.0.1", own), None);
+    }
+
+    #[test]
+    fn errors_become_outcomes() {
+        let outcome = |errno| outcome_of(&io::Error::from_raw_os_error(errno));
+        assert_eq!(outcome(libc::ECONNREFUSED), Outcome::Refused);
+        assert_eq!(
+            outcome(libc::EHOSTUNREACH),
+            Outcome::Unreachable(libc::EHOSTUNREACH)
+        );
+        assert!(matches!(outcome(libc::ECONNRESET), Outcome::Other(_)));
+    }
+}

@@ -1,0 +1,273 @@
+//! A text of named sections that prints back byte for byte.
+//!
+//! ```text
+//! # What the case is about.
+//! -- name --
+//! any text, up to the next header
+//! ```
+//!
+//! What the sections mean is left to [`crate::case`].
+
+use std::fmt;
+
+/// A text cut at its headers. Nothing is lost, so printing gives the text that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    preamble: String,
+    sections: Vec<Section>,
+}
+
+/// One named part of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    name: String,
+    /// The header's line as it was written, with its line ending.
+    header: String,
+    line: usize,
+    body: String,
+}
+
+/// What is wrong with a text, and in which line, counted from one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The line.
+    pub line: usize,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl Problem {
+    pub(crate) fn at(line: usize, what: impl Into<String>) -> Self {
+        Self {
+            line,
+            what: what.into(),
+        }
+    }
+}
+
+impl Document {
+    /// Cuts a text at its headers.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let mut document = Self {
+            preamble: String::new(),
+            sections: vec![],
+        };
+        for (index, line) in text.split_inclusive('\n').enumerate() {
+            match header_name(line).map_err(|what| Problem::at(index + 1, what))? {
+                Some(name) => document.open_section(name, line, index + 1)?,
+                None => document.last_text().push_str(line),
+            }
+        }
+        Ok(document)
+    }
+
+    /// The text before the first section.
+    pub fn preamble(&self) -> &str {
+        &self.preamble
+    }
+
+    /// All sections, in the order of the text.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The section of that name.
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// Gives a section a new text; the blank lines that set it off from the next one stay.
+    ///
+    /// A section that is not there yet is put before the section called `before`, or at the end.
+    pub fn replace(&mut self, name: &str, text: &str, before: Option<&str>) {
+        if let Some(section) = self
+            .sections
+            .iter_mut()
+            .find(|section| section.name == name)
+        {
+            let gap = section.body.get(section.text().len()..).unwrap_or_default();
+            section.body = with_line_end(text) + gap;
+            return;
+        }
+        let position = before
+            .and_then(|next| {
+                self.sections
+                    .iter()
+                    .position(|section| section.name == next)
+            })
+            .unwrap_or(self.sections.len());
+        self.finish_last_line();
+        let section = Section {
+            name: name.to_owned(),
+            header: format!("-- {name} --\n"),
+            line: 0,
+            body: with_line_end(text),
+        };
+        self.sections.insert(position, section);
+    }
+
+    fn open_section(&mut self, name: &str, header: &str, line: usize) -> Result<(), Problem> {
+        if let Some(first) = self.section(name) {
+            let what = format!(
+                "section \"{name}\" was already given in line {}",
+                first.line
+            );
+            return Err(Problem::at(line, what));
+        }
+        let (name, header) = (name.to_owned(), header.to_owned());
+        self.sections.push(Section {
+            name,
+            header,
+            line,
+            body: String::new(),
+        });
+        Ok(())
+    }
+
+    /// The text that a line without header belongs to.
+    fn last_text(&mut self) -> &mut String {
+        match self.sections.last_mut() {
+            Some(section) => &mut section.body,
+            None => &mut self.preamble,
+        }
+    }
+
+    /// Ends a last line that lacks its line ending, so that a header can follow.
+    fn finish_last_line(&mut self) {
+        let text = self.last_text();
+        if !text.is_empty() {
+            *text = with_line_end(text);
+        }
+    }
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.preamble)?;
+        for section in &self.sections {
+            f.write_str(&section.header)?;
+            f.write_str(&section.body)?;
+        }
+        Ok(())
+    }
+}
+
+impl Section {
+    /// The name in the header.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The line of the header, counted from one.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The text without the blank lines at its end.
+    pub fn text(&self) -> &str {
+        let trimmed = self.body.trim_end();
+        // The line ending of the last line belongs to the text.
+        let end = self
+            .body
+            .get(trimmed.len()..)
+            .and_then(|rest| rest.find('\n'));
+        match end {
+            Some(end) if !trimmed.is_empty() => {
+                self.body.get(..=trimmed.len() + end).unwrap_or(&self.body)
+            }
+            _ => trimmed,
+        }
+    }
+
+    /// The lines of the text with their numbers in the document.
+    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text()
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (self.line + 1 + index, line))
+    }
+}
+
+/// The name in a header line, if the line is one: `-- name --`.
+fn header_name(line: &str) -> Result<Option<&str>, String> {
+    let line = line.trim_end();
+    let Some(rest) = line.strip_prefix("-- ") else {
+        return Ok(None);
+    };
+    let name = rest.strip_suffix(" --").map(str::trim).unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    // Text that begins like a header is a slip of the pen, not text: say so at once.
+    if name.is_empty() || !name.chars().all(fits) {
+        return Err(format!(
+            "\"{line}\" is no header: expected \"-- name --\" and nothing after"
+        ));
+    }
+    Ok(Some(name))
+}
+
+fn with_line_end(text: &str) -> String {
+    if text.is_empty() || text.ends_with('\n') {
+        text.to_owned()
+    } else {
+        format!("{text}\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# Title.\n\n-- a --\none\n---\ntwo\n\n\n--  b  -- \r\n\n-- c.v4 --\nlast";
+
+    #[test]
+    fn a_text_prints_back_as_it_was() {
+        assert_eq!(Document::parse(TEXT).unwrap().to_string(), TEXT);
+    }
+
+    #[test]
+    fn sections_know_their_lines() {
+        let document = Document::parse(TEXT).unwrap();
+        let a = document.section("a").unwrap();
+        assert_eq!((a.line(), a.text()), (3, "one\n---\ntwo\n"));
+        assert_eq!(a.lines().last(), Some((6, "two")));
+        assert_eq!(document.section("b").unwrap().text(), "");
+        assert_eq!(document.section("c.v4").unwrap().text(), "last");
+    }
+
+    #[test]
+    fn a_replaced_section_changes_nothing_else() {
+        let mut document = Document::parse(TEXT).unwrap();
+        document.replace("a", "new", None);
+        assert_eq!(
+            document.to_string(),
+            TEXT.replace("one\n---\ntwo\n", "new\n")
+        );
+    }
+
+    #[test]
+    fn replacing_a_section_with_its_own_text_changes_nothing() {
+        let mut document = Document::parse(TEXT).unwrap();
+        for name in ["a", "b"] {
+            let text = document.section(name).unwrap().text().to_owned();
+            document.replace(name, &text, None);
+        }
+        assert_eq!(document.to_string(), TEXT);
+    }
+
+    #[test]
+    fn a_new_section_goes_where_it_is_told() {
+        let mut document = Document::parse("-- a --\n1\n-- b --\n2").unwrap();
+        document.replace("x", "new\n", Some("b"));
+        document.replace("y", "end\n", None);
+        let expected = "-- a --\n1\n-- x --\nnew\n-- b --\n2\n-- y --\nend\n";
+        assert_eq!(document.to_string(), expected);
+    }
+
+    #[test]
+    fn bad_headers_and_repetitions_are_named() {
+        let problem = Document::parse("x\n-- two words --\n").unwrap_err();
+        assert_eq!(problem.line, 2);
+        let problem = Document::parse("-- a --\n-- a --\n").unwrap_err();
+        assert_eq!((problem.line, problem.what.contains("line 1")), (2, true));
+    }
+}

@@ -1,0 +1,38 @@
+//! A laboratory of network namespaces: a node, its pods, a second node and the world outside,
+//! built in a blink and removed without a trace.
+//!
+//! The lab knows networks, packets and case files. It knows nothing of Ferrovia: whoever runs a
+//! case programs the node's kernel in between, so the same flows judge every mode, and another
+//! proxy too.
+//!
+//! - [`layout`]: who lives in the lab, and at which addresses.
+//! - [`world`]: builds the namespaces, runs things inside them, removes them.
+//! - [`servers`]: what answers on the pods' addresses.
+//! - [`client`]: one call from one place, and what became of it.
+//! - [`flow`]: the lines of a `flows` section, as values.
+//! - [`run`]: flows sent through a world; `judge`: whether what came back is right.
+//! - [`document`]: a text of named sections that prints back byte for byte.
+//! - [`case`]: a document read as a test case of several steps.
+//!
+//! Building a world needs root. Without it [`world::World::new`] fails and says so; nothing here
+//! passes by skipping.
+
+pub mod case;
+pub mod client;
+pub mod document;
+pub mod flow;
+mod judge;
+pub mod layout;
+pub mod run;
+mod sctp;
+pub mod servers;
+mod sys;
+mod wiring;
+pub mod world;
+
+pub use case::Case;
+pub use client::{Answer, Outcome};
+pub use flow::Line;
+pub use layout::{Place, Pod, Protocol, Role};
+pub use run::Session;
+pub use world::{Spec, World};

@@ -1,0 +1,212 @@
+//! The system calls the standard library does not offer, behind safe functions.
+//!
+//! All unsafe code of the lab is in this file.
+#![allow(
+    unsafe_code,
+    reason = "setns, poll, epoll and raw sockets have no safe form in std"
+)]
+
+use std::fs::File;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use libc::{c_int, c_short, c_void, socklen_t};
+
+/// Moves the calling thread, and no other, into a network namespace.
+pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: setns takes two integers; the descriptor is open while it is borrowed.
+    checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Makes a command start inside a network namespace.
+///
+/// Preferred to `ip netns exec`, which also remounts `/sys` and costs a process.
+pub(crate) fn start_inside(command: &mut Command, namespace: Arc<File>) {
+    let enter_after_fork = move || {
+        // SAFETY: as in `enter`. The closure keeps the file open, and setns may be called
+        // between fork and exec because it neither allocates nor takes locks.
+        checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+    };
+    // SAFETY: the closure does what is allowed between fork and exec, see above.
+    unsafe { command.pre_exec(enter_after_fork) };
+}
+
+/// Ends a process without asking it. That it is already gone is no error to the caller.
+pub(crate) fn kill(pid: libc::pid_t) {
+    // SAFETY: kill takes two integers.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// The kinds of socket the lab opens by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketKind {
+    /// A TCP stream.
+    Tcp,
+    /// Whole SCTP packets without an SCTP stack.
+    RawSctp,
+}
+
+/// Opens a non-blocking socket of the address's family and binds it there.
+pub(crate) fn bound_socket(kind: SocketKind, local: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if local.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let (class, protocol) = match kind {
+        SocketKind::Tcp => (libc::SOCK_STREAM, 0),
+        SocketKind::RawSctp => (libc::SOCK_RAW, libc::IPPROTO_SCTP),
+    };
+    let class = class | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes three integers.
+    let fd = checked(unsafe { libc::socket(family, class, protocol) })?;
+    // SAFETY: the call above returned this descriptor, and nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let (address, length) = raw_address(local);
+    // SAFETY: the pointer and the length describe a live sockaddr_storage.
+    checked(unsafe { libc::bind(fd, (&raw const address).cast(), length) })?;
+    Ok(socket)
+}
+
+/// Starts to connect a socket; a stream that is still on its way is a success.
+pub(crate) fn connect(socket: &OwnedFd, remote: SocketAddr) -> io::Result<()> {
+    let (address, length) = raw_address(remote);
+    let fd = socket.as_raw_fd();
+    // SAFETY: the pointer and the length describe a live sockaddr_storage.
+    match checked(unsafe { libc::connect(fd, (&raw const address).cast(), length) }) {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// What to wait for on a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Readiness {
+    /// Something to read, or an error, or the end.
+    Readable,
+    /// Room to write, or a connection that was made or failed.
+    Writable,
+}
+
+/// Waits until a descriptor is ready; false means the deadline passed first.
+pub(crate) fn wait(fd: RawFd, readiness: Readiness, deadline: Instant) -> io::Result<bool> {
+    let events: c_short = match readiness {
+        Readiness::Readable => libc::POLLIN,
+        Readiness::Writable => libc::POLLOUT,
+    };
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up: a rest below a millisecond must not become a busy loop of zero waits.
+        let millis = c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX);
+        let mut poll = libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        // SAFETY: the pointer is to one live pollfd, as the count says.
+        match checked(unsafe { libc::poll(&raw mut poll, 1, millis) }) {
+            Ok(0) if left.is_zero() => return Ok(false),
+            Ok(0) => {}
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Watches many descriptors for something to read. A closed descriptor leaves by itself.
+#[derive(Debug)]
+pub(crate) struct Poller(OwnedFd);
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: epoll_create1 takes an integer.
+        let fd = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the call above returned this descriptor, and nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Starts watching a descriptor, which also is the name it is reported under.
+    pub(crate) fn add(&self, fd: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: u64::from(fd.unsigned_abs()),
+        };
+        let poller = self.0.as_raw_fd();
+        // SAFETY: the pointer is to a live epoll_event, which the kernel copies.
+        checked(unsafe { libc::epoll_ctl(poller, libc::EPOLL_CTL_ADD, fd, &raw mut event) })
+            .map(drop)
+    }
+
+    /// Blocks until something is readable and returns which descriptors are.
+    pub(crate) fn wait(&self) -> io::Result<Vec<RawFd>> {
+        const BATCH: usize = 64;
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+        let poller = self.0.as_raw_fd();
+        // SAFETY: the pointer and the count describe the live array above.
+        let result =
+            checked(unsafe { libc::epoll_wait(poller, events.as_mut_ptr(), BATCH as c_int, -1) });
+        let ready = match result {
+            Ok(count) => count.unsigned_abs() as usize,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(events
+            .iter()
+            .take(ready)
+            .map(|event| event.u64 as RawFd)
+            .collect())
+    }
+}
+
+/// Turns the C convention of -1 and errno into a result.
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// An address as the kernel wants it, with the length that belongs to its family.
+fn raw_address(address: SocketAddr) -> (libc::sockaddr_storage, socklen_t) {
+    // SAFETY: all zeroes is a valid sockaddr_storage.
+    let mut storage: libc::sockaddr_storage = unsafe { zeroed() };
+    let target: *mut c_void = (&raw mut storage).cast();
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from(*v4.ip()).to_be(),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is made to hold any sockaddr, in size and alignment.
+            unsafe { target.cast::<libc::sockaddr_in>().write(raw) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: sockaddr_storage is made to hold any sockaddr, in size and alignment.
+            unsafe { target.cast::<libc::sockaddr_in6>().write(raw) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as socklen_t)
+}

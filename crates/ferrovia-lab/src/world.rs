@@ -1,0 +1,426 @@
+//! Builds the lab's namespaces, gives access to them and removes them.
+//!
+//! What is inside is said by [`crate::layout`]; what answers, by [`crate::servers`].
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use crate::layout::{self, Pod, Role};
+use crate::servers::{self, Servers};
+use crate::sys;
+use crate::wiring;
+
+/// Where `ip netns` keeps its names.
+const NAMES: &str = "/run/netns";
+
+/// What may differ between worlds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// The ports on which every pod answers, over every protocol.
+    pub ports: Vec<u16>,
+    /// Whether the local pods are on a bridge, `cbr0`, instead of on a routed link each.
+    pub bridge: bool,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            ports: vec![53, 80, 443, 5000, 8080, 8081, 8443, 9090, 9376, 9999],
+            bridge: false,
+        }
+    }
+}
+
+/// Why a world could not be built or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A command of iproute2 failed.
+    #[error("ip {arguments}: {stderr}")]
+    Ip {
+        /// What it was called with.
+        arguments: String,
+        /// What it said.
+        stderr: String,
+    },
+    /// The system refused something.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+/// A cluster of namespaces. Dropping it removes them and kills what still runs inside.
+#[derive(Debug)]
+pub struct World {
+    // Fields are dropped in order: the servers' sockets are closed before the names go.
+    servers: Servers,
+    namespaces: Namespaces,
+    spec: Spec,
+    next_source_port: AtomicU16,
+}
+
+impl World {
+    /// Builds a world, with servers answering in every pod.
+    pub fn new(spec: Spec) -> Result<Self, Error> {
+        let namespaces = Namespaces::build(spec.bridge)?;
+        let world = Self {
+            servers: Servers::new().map_err(failed("start the servers"))?,
+            namespaces,
+            spec,
+            next_source_port: AtomicU16::new(SOURCE_PORTS.0),
+        };
+        for pod in Pod::ALL {
+            world.start(pod)?;
+        }
+        Ok(world)
+    }
+
+    /// Removes what worlds of processes that are no more left behind.
+    pub fn sweep() -> Result<(), Error> {
+        let entries = match fs::read_dir(NAMES) {
+            Ok(entries) => entries,
+            // Nobody ever made a namespace on this machine.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed("read the list of namespaces")(error)),
+        };
+        let orphans: Vec<String> = entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| {
+                owner(name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+            })
+            .collect();
+        kill_inside(&orphans);
+        remove(&orphans)
+    }
+
+    /// The name of a namespace, as `ip -n` and `ip netns` take it.
+    pub fn name(&self, role: Role) -> &str {
+        &self.namespaces.get(role).name
+    }
+
+    /// A command that will run inside a namespace.
+    pub fn exec(&self, role: Role, program: &str) -> Command {
+        let mut command = Command::new(program);
+        sys::start_inside(&mut command, Arc::clone(&self.namespaces.get(role).handle));
+        command
+    }
+
+    /// Moves the calling thread into a namespace until the guard is dropped.
+    pub fn enter(&self, role: Role) -> Result<Inside, Error> {
+        let home = File::open("/proc/thread-self/ns/net")
+            .map_err(failed("open the thread's own namespace"))?;
+        let namespace = self.namespaces.get(role);
+        sys::enter(namespace.handle.as_fd())
+            .map_err(failed(format!("enter namespace {}", namespace.name)))?;
+        Ok(Inside {
+            home,
+            _bound_to_thread: PhantomData,
+        })
+    }
+
+    /// Makes a pod answer on the world's ports, which it does from the beginning.
+    pub fn start(&self, pod: Pod) -> Result<(), Error> {
+        let sockets = {
+            let _inside = self.enter(pod.role())?;
+            servers::listen(pod, &self.spec.ports)
+                .map_err(failed(format!("listen in {}", pod.name())))?
+        };
+        self.servers
+            .serve(pod, sockets)
+            .map_err(failed(format!("start {}", pod.name())))
+    }
+
+    /// Makes a pod close its sockets and connections; calls to it are then refused by its kernel.
+    pub fn stop(&self, pod: Pod) -> Result<(), Error> {
+        self.servers
+            .stop(pod)
+            .map_err(failed(format!("stop {}", pod.name())))
+    }
+
+    /// Whether an address is one of the node under test, as a masqueraded source must be.
+    pub fn is_node_address(&self, address: IpAddr) -> bool {
+        layout::NODE_ADDRESSES.contains(&address)
+            || (self.spec.bridge && layout::BRIDGE_ADDRESSES.contains(&address))
+    }
+
+    /// A source port that no call of this world used lately, so that no connection is taken for
+    /// the continuation of an older one by connection tracking.
+    pub(crate) fn fresh_source_port(&self) -> u16 {
+        let (first, last) = SOURCE_PORTS;
+        let next = |port: u16| Some(if port >= last { first } else { port + 1 });
+        match self
+            .next_source_port
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+        {
+            Ok(port) | Err(port) => port,
+        }
+    }
+}
+
+/// The source ports of calls: above the node ports, on which a proxy may listen in the node.
+const SOURCE_PORTS: (u16, u16) = (33_000, 60_999);
+
+/// The calling thread is in a namespace of a world; dropping this brings it back.
+#[derive(Debug)]
+pub struct Inside {
+    home: File,
+    // A namespace belongs to a thread, so the guard must not be dropped by another one.
+    _bound_to_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // A thread that cannot come home would send its next packets from the wrong place, and
+        // tests would believe what they see. There is no way on from here.
+        if let Err(error) = sys::enter(self.home.as_fd()) {
+            eprintln!("cannot leave a network namespace of the lab: {error}");
+            std::process::abort();
+        }
+    }
+}
+
+/// A named namespace and an open handle on it.
+#[derive(Debug)]
+struct Namespace {
+    name: String,
+    handle: Arc<File>,
+}
+
+/// All namespaces of a world. Owns the names: dropping it removes them.
+#[derive(Debug)]
+struct Namespaces {
+    by_role: [Namespace; Role::ALL.len()],
+}
+
+impl Namespaces {
+    fn build(bridge: bool) -> Result<Self, Error> {
+        static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("fv-{}-{number}", std::process::id());
+        let name = |role: Role| format!("{prefix}-{}", role.name());
+
+        let names = Role::ALL.map(name);
+        let adds: String = names
+            .iter()
+            .map(|name| format!("netns add {name}\n"))
+            .collect();
+        let made = ip(&["-batch", "-"], &adds).and_then(|()| open_all(&names));
+        let namespaces = match made {
+            Ok(by_role) => Self { by_role },
+            Err(error) => {
+                // Some may exist. The first error is the one worth telling.
+                let _ = remove(&names);
+                return Err(error);
+            }
+        };
+        namespaces.set_sysctls()?;
+        ip(&["-batch", "-"], &wiring::links(name))?;
+        namespaces.configure(bridge)?;
+        Ok(namespaces)
+    }
+
+    fn get(&self, role: Role) -> &Namespace {
+        // `Role::ALL` is in the order of declaration, and so is the array made from it.
+        &self.by_role[role as usize]
+    }
+
+    /// Writes the kernel settings. `/proc/sys/net` shows the namespace of the thread that looks,
+    /// so a thread of its own goes round.
+    fn set_sysctls(&self) -> Result<(), Error> {
+        let go_round = || {
+            for role in Role::ALL {
+                let Namespace { name, handle } = self.get(role);
+                sys::enter(handle.as_fd()).map_err(failed(format!("enter namespace {name}")))?;
+                wiring::SYSCTLS.into_iter().try_for_each(set_sysctl)?;
+                if matches!(role, Role::Node | Role::Node2) {
+                    wiring::SYSCTLS_OF_NODES
+                        .into_iter()
+                        .try_for_each(set_sysctl)?;
+                }
+                let there = |(key, _): &(&str, _)| sysctl_path(key).exists();
+                wiring::SYSCTLS_IF_THERE
+                    .into_iter()
+                    .filter(there)
+                    .try_for_each(set_sysctl)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| scope.spawn(go_round).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Gives every namespace its addresses and routes, all at the same time.
+    fn configure(&self, bridge: bool) -> Result<(), Error> {
+        let started: Vec<_> = Role::ALL
+            .into_iter()
+            .map(|role| {
+                let lines = wiring::configuration(role, bridge);
+                start_ip(&["-n", self.get(role).name.as_str(), "-batch", "-"], &lines)
+            })
+            .collect();
+        // Every child is waited for, also after one failed.
+        let finished: Vec<_> = started.into_iter().map(|child| finish_ip(child?)).collect();
+        finished.into_iter().collect()
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let names = self
+            .by_role
+            .each_ref()
+            .map(|namespace| namespace.name.as_str());
+        kill_inside(&names);
+        if let Err(error) = remove(&names) {
+            eprintln!("cannot remove the lab's namespaces: {error}");
+        }
+    }
+}
+
+fn open_all(names: &[String; Role::ALL.len()]) -> Result<[Namespace; Role::ALL.len()], Error> {
+    let mut namespaces = Vec::with_capacity(names.len());
+    for name in names {
+        let path = name_path(name);
+        let handle = File::open(&path).map_err(failed(format!("open {}", path.display())))?;
+        namespaces.push(Namespace {
+            name: name.clone(),
+            handle: Arc::new(handle),
+        });
+    }
+    // One is made for each name, so the length is right by construction.
+    namespaces
+        .try_into()
+        .map_err(|_| failed("open all namespaces")(io::ErrorKind::Other.into()))
+}
+
+/// Deletes namespaces by name, those that still have one. Another process may be sweeping at the
+/// same time, so what counts is that the names are gone.
+fn remove(names: &[impl AsRef<str>]) -> Result<(), Error> {
+    let left = || {
+        names
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|name| name_path(name).exists())
+    };
+    let lines: String = left().map(|name| format!("netns del {name}\n")).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    match ip(&["-force", "-batch", "-"], &lines) {
+        Err(error) if left().next().is_some() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Kills every other process that is in one of the namespaces.
+fn kill_inside(names: &[impl AsRef<str>]) {
+    // A namespace is known by device and inode. The device matters: a name whose namespace was
+    // never mounted is a plain file, and its inode may have the number of a foreign namespace.
+    let identity = |path: PathBuf| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    let inside: BTreeSet<(u64, u64)> = names
+        .iter()
+        .filter_map(|name| identity(name_path(name.as_ref())))
+        .collect();
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return;
+    };
+    if inside.is_empty() {
+        return;
+    }
+    for process in processes.flatten() {
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let lives_inside =
+            identity(process.path().join("ns/net")).is_some_and(|space| inside.contains(&space));
+        if lives_inside && u32::try_from(pid) != Ok(std::process::id()) {
+            sys::kill(pid);
+        }
+    }
+}
+
+/// The process that made a namespace, if the name is one of ours: `fv-<pid>-<n>-<role>`.
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix("fv-")?.split('-').next()?.parse().ok()
+}
+
+fn name_path(name: &str) -> PathBuf {
+    Path::new(NAMES).join(name)
+}
+
+fn set_sysctl((key, value): (&str, &str)) -> Result<(), Error> {
+    fs::write(sysctl_path(key), value).map_err(failed(format!("set {key}")))
+}
+
+fn sysctl_path(key: &str) -> PathBuf {
+    Path::new("/proc/sys/net").join(key)
+}
+
+/// Runs `ip` to its end, with lines to read.
+fn ip(arguments: &[&str], lines: &str) -> Result<(), Error> {
+    finish_ip(start_ip(arguments, lines)?)
+}
+
+fn start_ip(arguments: &[&str], lines: &str) -> Result<(String, Child), Error> {
+    let mut child = Command::new("ip")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed("start ip, of iproute2"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // Where `ip` gave up reading, its exit status and words tell more than the broken pipe.
+        let _ = stdin.write_all(lines.as_bytes());
+    }
+    Ok((arguments.join(" "), child))
+}
+
+fn finish_ip((arguments, child): (String, Child)) -> Result<(), Error> {
+    let output = child.wait_with_output().map_err(failed("wait for ip"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Ip { arguments, stderr })
+}
+
+fn failed(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let action = action.into();
+    move |source| Error::Io { action, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_names_have_an_owner() {
+        assert_eq!(owner("fv-4711-0-pod-a"), Some(4711));
+        assert_eq!(owner("cni-4711"), None);
+        assert_eq!(owner("fv-lost"), None);
+    }
+
+    #[test]
+    fn roles_are_declared_in_the_order_they_are_listed() {
+        for (position, role) in Role::ALL.into_iter().enumerate() {
+            assert_eq!(role as usize, position);
+        }
+    }
+}
