@@ -1,0 +1,13 @@
+//! The daemon and the command line of Ferrovia: what runs round the pure core and the kernel I/O.
+//!
+//! Data flows one way: a [`source`] makes events, the [`sync`] engine keeps the desired state and writes it with the [`mode`] chosen;
+//! [`app`] is the wiring and [`cli`] what people type.
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod cli;
+pub mod config;
+pub mod counters;
+pub mod mode;
+pub mod source;
+pub mod sync;

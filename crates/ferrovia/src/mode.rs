@@ -1,0 +1,71 @@
+//! The modes: the one place that knows which there are.
+
+use std::sync::{Arc, Mutex};
+
+use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::plan::nft::NftPlanner;
+use ferrovia_core::plan::nft::layout::TABLE;
+use ferrovia_host::nft::{Change, Monitor, Nft, NftApplier};
+use ferrovia_host::probe;
+
+use crate::sync::backend::{Backend, Pair, SyncError};
+
+/// A way to program the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// nftables, written over netlink.
+    #[default]
+    Nftables,
+}
+
+/// A mode, ready to work.
+pub struct Installed {
+    /// What writes, for the families this machine has.
+    pub backends: PerFamily<Option<Box<dyn Backend>>>,
+    /// What hears when somebody else writes.
+    pub watcher: Box<dyn Watcher>,
+}
+
+/// Waits for other people's changes to what a mode has written.
+pub trait Watcher: Send {
+    /// The family concerned; none if it cannot be told.
+    fn wait(&mut self) -> Result<Option<Family>, SyncError>;
+}
+
+impl Mode {
+    /// Checks that this machine can do it and opens the ways into its kernel.
+    pub fn install(self, counters: bool) -> Result<Installed, SyncError> {
+        match self {
+            Self::Nftables => nftables(counters),
+        }
+    }
+}
+
+fn nftables(counters: bool) -> Result<Installed, SyncError> {
+    let families = probe::supported_families();
+    probe::nftables(&families)?;
+    let nft = Nft::open()?;
+    let watcher = Monitor::open(nft.port_id(), &[TABLE])?;
+    let nft = Arc::new(Mutex::new(nft));
+    let mut backends = PerFamily { v4: None, v6: None };
+    for family in families {
+        let pair = Pair::new(
+            NftPlanner::new(family, counters),
+            NftApplier::new(family, Arc::clone(&nft)),
+        );
+        backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
+    }
+    Ok(Installed {
+        backends,
+        watcher: Box::new(watcher),
+    })
+}
+
+impl Watcher for Monitor {
+    fn wait(&mut self) -> Result<Option<Family>, SyncError> {
+        match Self::wait(self)? {
+            Change::Table { family, .. } => Ok(Some(family)),
+            Change::Lost => Ok(None),
+        }
+    }
+}

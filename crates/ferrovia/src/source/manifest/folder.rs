@@ -1,0 +1,431 @@
+//! The state of a folder of manifests: what every file gave, and what the rest of the world was told.
+//!
+//! A [`rescan`](Folder::rescan) looks at the folder and gives the difference since the last one. It is cheap when
+//! nothing changed (one `stat` a file), never repeats an object that is the same, and takes nothing back because
+//! of a file it cannot read or understand.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ferrovia_core::store::Event;
+use ferrovia_core::wire::{Kind, Object};
+
+use super::claims::{Claim, Claims, InForce, ObjectKey};
+use super::content::{self, Content};
+use super::decode::{DecodeError, Decoded, decode};
+use super::digest::Digest;
+use super::problem::Problem;
+use super::tree::{FileId, Found, Signature, Tree, WatchPoints};
+
+/// The biggest file that is read, unless told otherwise. A Service with its slice takes about 2 KiB of YAML.
+const SIZE_LIMIT: u64 = 64 << 20;
+
+/// What changed since the last rescan.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// For the store.
+    pub events: Vec<Event>,
+    /// For the log; every problem is told once, not at every rescan.
+    pub problems: Vec<Problem>,
+}
+
+impl Batch {
+    /// Nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.problems.is_empty()
+    }
+}
+
+/// Why a folder cannot be used from the start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is not there, or not for us.
+    #[error("cannot open the folder of manifests {path}: {source}")]
+    Unreadable {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path} is not a folder of manifests but a file")]
+    NotAFolder {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+/// A folder of manifests and what is known of it.
+#[derive(Debug)]
+pub struct Folder {
+    root: PathBuf,
+    size_limit: u64,
+    files: BTreeMap<Arc<Path>, FileState>,
+    claims: Claims,
+    /// Objects whose claim in force changed hands to a file that could not be read again yet.
+    waiting: BTreeSet<Arc<ObjectKey>>,
+    /// Problems with the tree as of the last rescan.
+    standing: Vec<Problem>,
+    watch: WatchPoints,
+    is_loaded: bool,
+    has_put_off: bool,
+}
+
+/// How far a rescan trusts files that may be half written.
+pub(super) struct Caution<'a> {
+    /// Whether a file is known to be open and written to. Its content waits until it is closed, which is notified.
+    pub(super) is_busy: &'a dyn Fn(FileId) -> bool,
+    /// Bad news, an error or an object less, from a file changed less than this ago is put off.
+    pub(super) patience: Duration,
+    /// The same for a file that is empty. On a busy disk, files being overwritten were seen empty for 200 ms
+    /// before there was any notification of it.
+    pub(super) patience_with_empty: Duration,
+}
+
+impl Caution<'_> {
+    /// Whether bad news from this content should be heard again before it is believed.
+    fn doubts(&self, content: &Content, now: SystemTime) -> bool {
+        let is_empty = content.bytes.is_empty();
+        let patience = if is_empty {
+            self.patience_with_empty
+        } else {
+            self.patience
+        };
+        content.signature.age(now).is_some_and(|age| age < patience)
+    }
+}
+
+/// What we remember of a file.
+#[derive(Debug, Default)]
+struct FileState {
+    /// `None` when it has to be read again in any case.
+    signature: Option<Signature>,
+    /// Of what was decoded last, well or not.
+    content: Option<Digest>,
+    /// What it defined when it was last good.
+    keys: Vec<Arc<ObjectKey>>,
+    /// Why its present content is not in force.
+    fault: Option<Problem>,
+}
+
+/// A rescan under way.
+#[derive(Default)]
+struct Scan {
+    batch: Batch,
+    /// Objects that may have changed.
+    touched: BTreeSet<Arc<ObjectKey>>,
+    /// Objects decoded in this rescan, by the file that defines them.
+    fresh: HashMap<(Arc<Path>, Arc<ObjectKey>), Object>,
+}
+
+impl Folder {
+    /// Makes sure the folder is there. Nothing is read before the first [`rescan`](Self::rescan).
+    pub fn open(root: &Path) -> Result<Self, OpenError> {
+        let unreadable = |source| OpenError::Unreadable {
+            path: root.to_owned(),
+            source,
+        };
+        let absolute = std::path::absolute(root).map_err(unreadable)?;
+        if !absolute.metadata().map_err(unreadable)?.is_dir() {
+            return Err(OpenError::NotAFolder {
+                path: root.to_owned(),
+            });
+        }
+        absolute.read_dir().map_err(unreadable)?;
+        Ok(Self {
+            root: absolute,
+            size_limit: SIZE_LIMIT,
+            files: BTreeMap::new(),
+            claims: Claims::default(),
+            waiting: BTreeSet::new(),
+            standing: Vec::new(),
+            watch: WatchPoints::new(),
+            is_loaded: false,
+            has_put_off: false,
+        })
+    }
+
+    /// Refuses files that are bigger than this many bytes.
+    #[must_use]
+    pub fn with_size_limit(self, bytes: u64) -> Self {
+        Self {
+            size_limit: bytes,
+            ..self
+        }
+    }
+
+    /// Looks at the folder and gives what changed. The first call gives everything and then says, for every
+    /// kind, that its list is complete.
+    pub fn rescan(&mut self) -> Batch {
+        self.rescan_with(&Caution {
+            is_busy: &|_| false,
+            patience: Duration::ZERO,
+            patience_with_empty: Duration::ZERO,
+        })
+    }
+
+    /// A rescan while others may be writing.
+    pub(super) fn rescan_with(&mut self, caution: &Caution<'_>) -> Batch {
+        self.has_put_off = false;
+        let tree = Tree::walk(&self.root);
+        let mut scan = Scan {
+            touched: std::mem::take(&mut self.waiting),
+            ..Scan::default()
+        };
+        self.report_tree(tree.problems, &mut scan.batch);
+        self.forget_gone(&tree.files, &tree.unknown, &mut scan);
+        for found in &tree.files {
+            self.look_at(found, caution, &mut scan);
+        }
+        self.watch = tree.watch;
+        self.settle(scan)
+    }
+
+    /// The directories in which a change matters, as of the last rescan.
+    pub(super) fn watch_points(&self) -> &WatchPoints {
+        &self.watch
+    }
+
+    /// The last rescan left something for a later one, which should come soon.
+    pub(super) fn has_put_off(&self) -> bool {
+        self.has_put_off
+    }
+
+    /// Tells what is new about the tree's problems, in both directions.
+    fn report_tree(&mut self, problems: Vec<Problem>, batch: &mut Batch) {
+        let new = problems
+            .iter()
+            .filter(|problem| !self.standing.contains(problem));
+        batch.problems.extend(new.cloned());
+        let mended = self
+            .standing
+            .iter()
+            .filter(|old| problems.iter().all(|now| now.path != old.path));
+        batch
+            .problems
+            .extend(mended.map(|old| Problem::info(&old.path, "the problem here is gone")));
+        self.standing = problems;
+    }
+
+    fn forget_gone(&mut self, found: &[Found], unknown: &[PathBuf], scan: &mut Scan) {
+        let found: HashSet<&Path> = found.iter().map(|file| file.path.as_path()).collect();
+        let is_gone = |path: &Path| {
+            !found.contains(path) && !unknown.iter().any(|folder| path.starts_with(folder))
+        };
+        let gone: Vec<Arc<Path>> = self
+            .files
+            .keys()
+            .filter(|path| is_gone(path))
+            .cloned()
+            .collect();
+        for path in gone {
+            for key in self.files.remove(&path).unwrap_or_default().keys {
+                self.claims.withdraw(&key, &path);
+                scan.touched.insert(key);
+            }
+        }
+    }
+
+    /// Reads a file if it may have changed. Only a file that is good as a whole changes anything.
+    fn look_at(&mut self, found: &Found, caution: &Caution<'_>, scan: &mut Scan) {
+        let known = self.files.get_key_value(found.path.as_path());
+        if known.is_some_and(|(_, state)| state.signature == Some(found.signature)) {
+            return;
+        }
+        let path = known.map_or_else(|| found.path.as_path().into(), |(path, _)| Arc::clone(path));
+        let state = self.files.entry(Arc::clone(&path)).or_default();
+        let content = match Content::read(&path, self.size_limit) {
+            Ok(content) => content,
+            Err(what) => {
+                // Not remembered as read: whatever kept us from it may pass without the file changing.
+                (state.signature, state.content) = (None, None);
+                let what = format!("{what}; its last good state stays in force");
+                return state.set_fault(Problem::error(&path, what), &mut scan.batch);
+            }
+        };
+        let now = SystemTime::now();
+        let digest = Digest::of_bytes(&content.bytes);
+        let signature = Some(content.signature).filter(|signature| signature.is_settled(now));
+        if state.content == Some(digest) {
+            state.signature = signature;
+            return;
+        }
+        // Asked after reading and in this order: a writer that is busy no more has left its mark on the signature.
+        if (caution.is_busy)(content.signature.file_id()) {
+            return;
+        }
+        let has_moved = Signature::at(&path) != Some(content.signature);
+        let decoded = decode(&content.bytes, found.format);
+        if has_moved || (caution.doubts(&content, now) && state.loses_by(&decoded)) {
+            self.has_put_off = true;
+            return;
+        }
+        (state.signature, state.content) = (signature, Some(digest));
+        match decoded {
+            Ok(objects) => {
+                if state.fault.take().is_some() {
+                    scan.batch
+                        .problems
+                        .push(Problem::info(&path, "is right again"));
+                }
+                self.adopt(&path, objects, scan);
+            }
+            Err(error) => state.set_fault(Problem::undecodable(&path, error), &mut scan.batch),
+        }
+    }
+
+    /// Replaces what a file defines.
+    fn adopt(&mut self, path: &Arc<Path>, objects: Vec<Decoded>, scan: &mut Scan) {
+        let mut lines = HashMap::with_capacity(objects.len());
+        let mut keys = Vec::with_capacity(objects.len());
+        for Decoded { object, line } in objects {
+            let key = self.claims.intern(ObjectKey::of(&object));
+            if let Some(first) = lines.get(&key) {
+                let what = format!("{key} is already defined in line {first}; this one is ignored");
+                scan.batch
+                    .problems
+                    .push(Problem::warning(path, what).at_line(line));
+                continue;
+            }
+            let claim = Claim {
+                file: Arc::clone(path),
+                line,
+                digest: Digest::of_object(&object),
+            };
+            if let Some(first) = self.claims.stake(&key, claim) {
+                let place = format!("{}:{}", first.file.display(), first.line);
+                let what =
+                    format!("{key} is already defined in {place}; this one waits until that goes");
+                scan.batch
+                    .problems
+                    .push(Problem::warning(path, what).at_line(line));
+            }
+            lines.insert(Arc::clone(&key), line);
+            scan.touched.insert(Arc::clone(&key));
+            scan.fresh
+                .insert((Arc::clone(path), Arc::clone(&key)), object);
+            keys.push(key);
+        }
+        let state = self.files.entry(Arc::clone(path)).or_default();
+        for key in std::mem::replace(&mut state.keys, keys) {
+            if !lines.contains_key(&key) {
+                self.claims.withdraw(&key, path);
+                scan.touched.insert(key);
+            }
+        }
+    }
+
+    /// Compares what should be in force with what was told last, and tells the difference.
+    fn settle(&mut self, mut scan: Scan) -> Batch {
+        self.reread_heirs(&mut scan);
+        let Scan {
+            mut batch,
+            touched,
+            mut fresh,
+        } = scan;
+        for key in touched {
+            let Some(entry) = self.claims.entry(&key) else {
+                continue;
+            };
+            let Some(claim) = entry.first().cloned() else {
+                if entry.in_force.is_some() {
+                    batch.events.push(deleted(&key));
+                }
+                self.claims.remove(&key);
+                continue;
+            };
+            let before = entry.in_force.as_ref();
+            let changes_hands = before.is_some_and(|before| before.file != claim.file);
+            if before.is_none_or(|before| before.digest != claim.digest) {
+                let Some(object) = fresh.remove(&(Arc::clone(&claim.file), Arc::clone(&key)))
+                else {
+                    self.waiting.insert(key);
+                    continue;
+                };
+                batch.events.push(Event::Applied(Box::new(object)));
+            }
+            if changes_hands {
+                let what = format!("{key} is now taken from here");
+                batch
+                    .problems
+                    .push(Problem::info(&claim.file, what).at_line(claim.line));
+            }
+            entry.in_force = Some(InForce {
+                file: claim.file,
+                digest: claim.digest,
+            });
+        }
+        if !self.is_loaded {
+            batch.events.extend(Kind::ALL.map(Event::Listed));
+            self.is_loaded = true;
+        }
+        batch
+    }
+
+    /// Reads files again whose waiting objects come into force, each file once. What cannot be read now, or is
+    /// no longer what it was, is tried again at the next rescan; until then what is in force stays.
+    fn reread_heirs(&mut self, scan: &mut Scan) {
+        let mut wanted: BTreeMap<Arc<Path>, HashMap<Arc<ObjectKey>, Digest>> = BTreeMap::new();
+        for key in &scan.touched {
+            let Some(entry) = self.claims.entry(key) else {
+                continue;
+            };
+            let Some(heir) = entry.first() else {
+                continue;
+            };
+            let told = entry.in_force.as_ref().map(|before| before.digest);
+            let is_fresh = scan
+                .fresh
+                .contains_key(&(Arc::clone(&heir.file), Arc::clone(key)));
+            if told != Some(heir.digest) && !is_fresh {
+                let of_file = wanted.entry(Arc::clone(&heir.file)).or_default();
+                of_file.insert(Arc::clone(key), heir.digest);
+            }
+        }
+        for (path, digests) in wanted {
+            for object in content::objects(&path, self.size_limit) {
+                let key = Arc::new(ObjectKey::of(&object));
+                if digests
+                    .get(&key)
+                    .is_some_and(|digest| *digest == Digest::of_object(&object))
+                {
+                    // The first definition in a file counts.
+                    scan.fresh.entry((Arc::clone(&path), key)).or_insert(object);
+                }
+            }
+        }
+    }
+}
+
+impl FileState {
+    /// Whether the file's new content would be bad news.
+    fn loses_by(&self, decoded: &Result<Vec<Decoded>, DecodeError>) -> bool {
+        let Ok(objects) = decoded else {
+            return true;
+        };
+        let defined: HashSet<ObjectKey> = objects
+            .iter()
+            .map(|found| ObjectKey::of(&found.object))
+            .collect();
+        self.keys.iter().any(|key| !defined.contains(&**key))
+    }
+
+    /// Notes why the file is not good, and tells it unless that is known.
+    fn set_fault(&mut self, fault: Problem, batch: &mut Batch) {
+        if self.fault.as_ref() != Some(&fault) {
+            batch.problems.push(fault.clone());
+            self.fault = Some(fault);
+        }
+    }
+}
+
+fn deleted(key: &ObjectKey) -> Event {
+    Event::Deleted {
+        kind: key.kind,
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+    }
+}

@@ -1,0 +1,4 @@
+//! Where objects come from. A source turns what it watches into [`Event`](ferrovia_core::store::Event)s;
+//! what they mean is the core's business.
+
+pub mod manifest;

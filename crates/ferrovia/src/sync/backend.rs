@@ -1,0 +1,117 @@
+//! A mode at work: a planner and an applier that speak of the same things.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::desired::{Delta, Desired};
+use ferrovia_core::plan::Planner;
+use ferrovia_host::Applier;
+
+/// Why a sync failed. The modes' own errors say which operation on which object.
+pub type SyncError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a sync did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Something had to be changed in the kernel.
+    pub changed: bool,
+    /// Time spent reading the kernel back.
+    pub observe: Duration,
+    /// Time spent planning.
+    pub plan: Duration,
+    /// Time spent in the kernel.
+    pub apply: Duration,
+}
+
+/// One mode for one family, whatever its types.
+pub trait Backend: Send {
+    /// Reads the kernel back and writes every difference to what is wanted.
+    fn full(&mut self, desired: &Desired) -> Result<Written, SyncError>;
+
+    /// Writes a change.
+    fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError>;
+
+    /// Earlier syncs left something behind that can be removed now.
+    fn has_leftovers(&self) -> bool;
+
+    /// Removes some of it.
+    fn tidy(&mut self) -> Result<Written, SyncError>;
+
+    /// Nobody has changed the kernel's rules since we last wrote them. Cheap; `false` means "look closer".
+    fn is_untouched(&mut self) -> Result<bool, SyncError>;
+}
+
+/// Joins a planner to its applier.
+pub struct Pair<P, A> {
+    planner: P,
+    applier: A,
+}
+
+impl<P, A> Pair<P, A> {
+    /// Joins them.
+    pub fn new(planner: P, applier: A) -> Self {
+        Self { planner, applier }
+    }
+}
+
+impl<P, A> Backend for Pair<P, A>
+where
+    P: Planner + Send,
+    P::Plan: Display,
+    A: Applier<Observed = P::Observed, Plan = P::Plan> + Send,
+    A::Error: Into<SyncError>,
+{
+    fn full(&mut self, desired: &Desired) -> Result<Written, SyncError> {
+        let start = Instant::now();
+        let observed = self.applier.observe().map_err(Into::into)?;
+        let observe = start.elapsed();
+        let planner = &mut self.planner;
+        apply(&mut self.applier, observe, || {
+            planner.full(desired, &observed)
+        })
+    }
+
+    fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError> {
+        let planner = &mut self.planner;
+        apply(&mut self.applier, Duration::ZERO, || {
+            planner.partial(desired, delta)
+        })
+    }
+
+    fn has_leftovers(&self) -> bool {
+        self.planner.has_leftovers()
+    }
+
+    fn tidy(&mut self) -> Result<Written, SyncError> {
+        let planner = &mut self.planner;
+        apply(&mut self.applier, Duration::ZERO, || planner.tidy())
+    }
+
+    fn is_untouched(&mut self) -> Result<bool, SyncError> {
+        self.applier.is_untouched().map_err(Into::into)
+    }
+}
+
+fn apply<A>(
+    applier: &mut A,
+    observe: Duration,
+    plan: impl FnOnce() -> A::Plan,
+) -> Result<Written, SyncError>
+where
+    A: Applier,
+    A::Error: Into<SyncError>,
+    A::Plan: Display,
+{
+    let start = Instant::now();
+    let transaction = plan();
+    let planned = start.elapsed();
+    // Never at default verbosity: a ruleset can be many megabytes.
+    tracing::trace!(plan = %transaction, "writing");
+    let changed = applier.apply(&transaction).map_err(Into::into)?;
+    Ok(Written {
+        changed,
+        observe,
+        plan: planned,
+        apply: start.elapsed() - planned,
+    })
+}

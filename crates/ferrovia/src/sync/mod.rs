@@ -1,0 +1,13 @@
+//! The sync loop, once for all modes.
+//!
+//! [`Engine`] holds the state and does the work when told to; [`pacer`] decides when; [`run`](run::run) joins the two to the outside.
+//! Nothing is written before all first lists are complete. A change is written alone; whatever fails is tried again in full.
+
+pub mod backend;
+mod engine;
+mod pacer;
+mod run;
+
+pub use engine::{Engine, Outcome, SyncKind};
+pub use pacer::{Pace, Pacer};
+pub use run::{Input, Stop, run};

@@ -1,0 +1,245 @@
+//! When to sync. Pure: it is told the time.
+//!
+//! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Every sync
+//! period the rules are checked; leftovers go when things have been quiet for a moment.
+
+use std::time::{Duration, Instant};
+
+/// The first pause after a failure.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// How long leftovers may stay: long enough that a rolling update does not remove what its next step needs.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
+
+/// How often things happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The least time between the end of a sync and the beginning of the next. Zero: a change is written at once.
+    pub min_sync_period: Duration,
+    /// How often the rules are checked, and the longest pause after a failure.
+    pub sync_period: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            min_sync_period: Duration::ZERO,
+            sync_period: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Remembers what is due.
+#[derive(Debug)]
+pub struct Pacer {
+    pace: Pace,
+    requested: bool,
+    not_before: Option<Instant>,
+    retry: Option<Retry>,
+    check_at: Instant,
+    tidy_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    at: Instant,
+    pause: Duration,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Write what has changed.
+    Sync,
+    /// See whether the rules are as they should be.
+    Check,
+    /// Remove leftovers.
+    Tidy,
+}
+
+impl Pacer {
+    /// Nothing requested yet.
+    pub fn new(pace: Pace, now: Instant) -> Self {
+        Self {
+            pace,
+            requested: false,
+            not_before: None,
+            retry: None,
+            check_at: now + pace.sync_period,
+            tidy_at: None,
+        }
+    }
+
+    /// Something changed.
+    pub fn request(&mut self) {
+        self.requested = true;
+    }
+
+    /// What is due, most urgent first.
+    pub fn due(&self, now: Instant) -> Option<Due> {
+        if self.sync_at(now).is_some_and(|at| at <= now) {
+            Some(Due::Sync)
+        } else if self.check_at <= now {
+            Some(Due::Check)
+        } else if self.tidy_at.is_some_and(|at| at <= now) {
+            Some(Due::Tidy)
+        } else {
+            None
+        }
+    }
+
+    /// How long there is nothing to do.
+    pub fn idle(&self, now: Instant) -> Duration {
+        let next = [self.sync_at(now), Some(self.check_at), self.tidy_at]
+            .into_iter()
+            .flatten()
+            .min();
+        next.unwrap_or(self.check_at).saturating_duration_since(now)
+    }
+
+    fn sync_at(&self, now: Instant) -> Option<Instant> {
+        let requested = self.requested.then_some(now);
+        let at = [requested, self.retry.map(|retry| retry.at)]
+            .into_iter()
+            .flatten()
+            .min()?;
+        Some(at.max(self.not_before.unwrap_or(at)))
+    }
+
+    /// A sync has ended.
+    pub fn synced(&mut self, succeeded: bool, leftovers: bool, now: Instant) {
+        self.requested = false;
+        self.not_before = Some(now + self.pace.min_sync_period);
+        self.retry = (!succeeded).then(|| {
+            let longest = self.pace.sync_period.max(FIRST_RETRY);
+            let pause = self
+                .retry
+                .map_or(FIRST_RETRY, |last| last.pause * 2)
+                .min(longest);
+            Retry {
+                at: now + pause,
+                pause,
+            }
+        });
+        self.tidy_at = leftovers.then(|| now + TIDY_AFTER);
+    }
+
+    /// A check has ended.
+    pub fn checked(&mut self, now: Instant) {
+        self.check_at = now + self.pace.sync_period;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn pacer(min: Duration) -> (Pacer, Instant) {
+        let now = Instant::now();
+        (
+            Pacer::new(
+                Pace {
+                    min_sync_period: min,
+                    sync_period: 30_000 * MS,
+                },
+                now,
+            ),
+            now,
+        )
+    }
+
+    #[test]
+    fn a_change_is_due_at_once() {
+        let (mut pacer, now) = pacer(Duration::ZERO);
+        assert_eq!(pacer.due(now), None);
+        pacer.request();
+        assert_eq!(pacer.due(now), Some(Due::Sync));
+        pacer.synced(true, false, now);
+        assert_eq!(pacer.due(now), None);
+        pacer.request();
+        assert_eq!(pacer.due(now), Some(Due::Sync));
+    }
+
+    #[test]
+    fn requests_within_the_minimum_period_make_one_run_at_its_end() {
+        let (mut pacer, now) = pacer(1000 * MS);
+        pacer.request();
+        assert_eq!(pacer.due(now), Some(Due::Sync), "the first is not delayed");
+        pacer.synced(true, false, now + 10 * MS);
+        pacer.request();
+        pacer.request();
+        assert_eq!(pacer.due(now + 500 * MS), None);
+        assert_eq!(pacer.idle(now + 500 * MS), 510 * MS);
+        assert_eq!(pacer.due(now + 1010 * MS), Some(Due::Sync));
+        pacer.synced(true, false, now + 1020 * MS);
+        assert_eq!(pacer.due(now + 5000 * MS), None);
+    }
+
+    #[test]
+    fn a_failure_is_tried_again_with_growing_pauses_up_to_the_sync_period() {
+        let (mut pacer, start) = pacer(Duration::ZERO);
+        let mut now = start;
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            pacer.synced(false, false, now);
+            let pause = pacer.retry.map(|retry| retry.at - now).unwrap();
+            assert_eq!(
+                pacer.due(now + pause - MS).filter(|due| *due == Due::Sync),
+                None
+            );
+            now += pause;
+            assert_eq!(pacer.due(now), Some(Due::Sync));
+            pauses.push(pause.as_millis());
+        }
+        assert_eq!(pauses[..4], [100, 200, 400, 800]);
+        assert_eq!(pauses.last(), Some(&30_000));
+        pacer.synced(true, false, now);
+        pacer.synced(false, false, now);
+        assert_eq!(
+            pacer.retry.map(|retry| retry.pause),
+            Some(FIRST_RETRY),
+            "a success forgets"
+        );
+    }
+
+    #[test]
+    fn an_event_does_not_wait_for_the_retry() {
+        let (mut pacer, now) = pacer(Duration::ZERO);
+        pacer.synced(false, false, now);
+        pacer.request();
+        assert_eq!(pacer.due(now), Some(Due::Sync));
+    }
+
+    #[test]
+    fn a_retry_waits_for_the_minimum_period() {
+        let (mut pacer, now) = pacer(1000 * MS);
+        pacer.synced(false, false, now);
+        assert_eq!(pacer.due(now + 100 * MS), None);
+        assert_eq!(pacer.due(now + 1000 * MS), Some(Due::Sync));
+    }
+
+    #[test]
+    fn the_rules_are_checked_every_sync_period() {
+        let (mut pacer, now) = pacer(Duration::ZERO);
+        assert_eq!(pacer.idle(now), 30_000 * MS);
+        assert_eq!(pacer.due(now + 30_000 * MS), Some(Due::Check));
+        pacer.checked(now + 30_000 * MS);
+        assert_eq!(pacer.due(now + 59_999 * MS), None);
+    }
+
+    #[test]
+    fn leftovers_go_when_things_are_quiet() {
+        let (mut pacer, now) = pacer(Duration::ZERO);
+        pacer.synced(true, true, now);
+        assert_eq!(pacer.due(now + 999 * MS), None);
+        pacer.request();
+        pacer.synced(true, true, now + 999 * MS);
+        assert_eq!(
+            pacer.due(now + 1500 * MS),
+            None,
+            "a sync in between starts the wait anew"
+        );
+        assert_eq!(pacer.due(now + 1999 * MS), Some(Due::Tidy));
+    }
+}

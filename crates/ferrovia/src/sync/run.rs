@@ -1,0 +1,117 @@
+//! The loop: takes what comes in, syncs when the pacer says so.
+
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
+
+use ferrovia_core::family::Family;
+use ferrovia_core::store::Event;
+
+use super::engine::{Engine, Outcome, SyncKind};
+use super::pacer::{Due, Pace, Pacer};
+
+/// Something the loop should know.
+#[derive(Debug)]
+pub enum Input {
+    /// Objects came, changed or went.
+    Events(Vec<Event>),
+    /// This machine's addresses.
+    Addresses(Vec<IpAddr>),
+    /// Somebody else wrote to our tables; to both if the family is not known.
+    ForeignChange(Option<Family>),
+    /// No more events will come, for this reason.
+    SourceEnded(String),
+    /// Leave everything as it is and end.
+    Stop,
+}
+
+/// Why the loop ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was told to.
+    Asked,
+    /// The source of events has ended, for this reason.
+    SourceEnded(String),
+    /// Whoever was told about the syncs had enough.
+    Satisfied,
+}
+
+/// Runs until told to stop. `report` hears of every sync.
+pub fn run(
+    mut engine: Engine,
+    inputs: &Receiver<Input>,
+    pace: Pace,
+    mut report: impl FnMut(&[Outcome]) -> ControlFlow<()>,
+) -> Stop {
+    let mut pacer = Pacer::new(pace, Instant::now());
+    loop {
+        match inputs.recv_timeout(pacer.idle(Instant::now())) {
+            Ok(input) => {
+                // What has piled up while we were busy is one change.
+                for input in std::iter::once(input).chain(inputs.try_iter()) {
+                    if let ControlFlow::Break(stop) = take_in(&mut engine, input) {
+                        return stop;
+                    }
+                }
+                pacer.request();
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Stop::SourceEnded("everyone has gone".into());
+            }
+        }
+        let now = Instant::now();
+        let outcomes = match pacer.due(now) {
+            Some(Due::Sync) => engine.sync(),
+            Some(Due::Check) => {
+                pacer.checked(now);
+                engine.check();
+                engine.sync()
+            }
+            Some(Due::Tidy) => engine.tidy(),
+            None => continue,
+        };
+        let succeeded = outcomes.iter().all(|outcome| outcome.result.is_ok());
+        pacer.synced(succeeded, engine.has_leftovers(), Instant::now());
+        outcomes.iter().for_each(log);
+        if report(&outcomes).is_break() {
+            return Stop::Satisfied;
+        }
+    }
+}
+
+fn take_in(engine: &mut Engine, input: Input) -> ControlFlow<Stop> {
+    match input {
+        Input::Events(events) => events.into_iter().for_each(|event| engine.handle(event)),
+        Input::Addresses(addresses) => engine.set_addresses(addresses),
+        Input::ForeignChange(Some(family)) => engine.suspect(family),
+        Input::ForeignChange(None) => Family::ALL
+            .into_iter()
+            .for_each(|family| engine.suspect(family)),
+        Input::SourceEnded(why) => return ControlFlow::Break(Stop::SourceEnded(why)),
+        Input::Stop => return ControlFlow::Break(Stop::Asked),
+    }
+    ControlFlow::Continue(())
+}
+
+fn log(outcome: &Outcome) {
+    let Outcome {
+        family,
+        kind,
+        repaired,
+        result,
+    } = outcome;
+    match result {
+        Err(error) => {
+            tracing::error!(%family, ?kind, %error, "cannot write the rules; trying again in full");
+        }
+        Ok(_) if *repaired => {
+            tracing::warn!(%family, "somebody changed our rules; they are whole again");
+        }
+        Ok(written) if *kind == SyncKind::Full && written.changed => {
+            tracing::info!(%family, observe = ?written.observe, plan = ?written.plan, apply = ?written.apply, "wrote the rules");
+        }
+        Ok(written) => tracing::debug!(%family, ?kind, ?written, "in sync"),
+    }
+}

@@ -1,0 +1,131 @@
+//! The proxy on paper: objects in, texts out, no kernel.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use ferrovia_core::desired::{Builder, Desired, Frontend, Settings};
+use ferrovia_core::dialect::nft::{Observed, Transaction};
+use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::model::TrafficPolicy;
+use ferrovia_core::plan::Planner;
+use ferrovia_core::plan::nft::NftPlanner;
+use ferrovia_core::store::{Event, Store};
+
+use super::objects::Objects;
+
+/// Store, builder and planners.
+pub(crate) struct Paper {
+    store: Store,
+    builder: Builder,
+    planners: PerFamily<NftPlanner>,
+    addresses: Vec<IpAddr>,
+}
+
+impl Paper {
+    /// An empty cluster that has been written.
+    pub(crate) fn new(options: &BTreeMap<String, String>, addresses: &[IpAddr]) -> Self {
+        let mut paper = Self::bare(super::settings(options), addresses);
+        paper.feed(Objects::default().start());
+        for family in Family::ALL {
+            let desired = paper.builder.desired(family);
+            paper.planners[family].full(desired, &Observed::default());
+        }
+        paper
+    }
+
+    fn bare(settings: Settings, addresses: &[IpAddr]) -> Self {
+        Self {
+            store: Store::new(&settings.node_name),
+            builder: Builder::new(settings),
+            planners: PerFamily::from_fn(|family| NftPlanner::new(family, true)),
+            addresses: addresses.to_vec(),
+        }
+    }
+
+    /// The transaction that writes these objects into an empty kernel.
+    pub(crate) fn scratch(
+        settings: Settings,
+        addresses: &[IpAddr],
+        objects: &Objects,
+        family: Family,
+    ) -> Transaction {
+        let mut paper = Self::bare(settings, addresses);
+        paper.feed(objects.replay());
+        let desired = paper.builder.desired(family);
+        paper.planners[family].full(desired, &Observed::default())
+    }
+
+    fn feed(&mut self, events: Vec<Event>) -> ferrovia_core::desired::Update {
+        for event in events {
+            self.store.handle(event);
+        }
+        let mut touched = self.store.take_touched();
+        touched.node = true;
+        self.builder.update(&self.store, touched, &self.addresses)
+    }
+
+    /// Takes in events; answers with the texts a case may expect, by section name.
+    pub(crate) fn take(&mut self, events: Vec<Event>) -> BTreeMap<&'static str, String> {
+        let update = self.feed(events);
+        let mut texts = BTreeMap::new();
+        for (family, desired, nft) in [
+            (Family::V4, "desired.v4", "nft.v4"),
+            (Family::V6, "desired.v6", "nft.v6"),
+        ] {
+            let state = self.builder.desired(family);
+            let plan = self.planners[family].partial(state, &update.deltas[family]);
+            texts.insert(desired, describe(state));
+            texts.insert(nft, plan.to_string());
+        }
+        let warnings: String = update
+            .warnings
+            .iter()
+            .map(|warning| format!("{warning}\n"))
+            .collect();
+        texts.insert("warnings", warnings);
+        texts
+    }
+}
+
+/// What is desired, a few lines a service port.
+fn describe(desired: &Desired) -> String {
+    let mut text = String::new();
+    for port in desired.ports.values() {
+        let policy = |policy| {
+            if policy == TrafficPolicy::Local {
+                "Local"
+            } else {
+                "Cluster"
+            }
+        };
+        let _ = write!(text, "{} {}", port.key, port.protocol());
+        let _ = write!(
+            text,
+            " internal={} external={}",
+            policy(port.internal_policy),
+            policy(port.external_policy)
+        );
+        if let Some(timeout) = port.affinity {
+            let _ = write!(text, " affinity={timeout}s");
+        }
+        let _ = writeln!(text);
+        for frontend in &port.frontends {
+            let at = match frontend {
+                Frontend::ClusterIp(at) => format!("cluster IP {at}"),
+                Frontend::ExternalIp(at) => format!("external IP {at}"),
+                Frontend::LoadBalancer(at) => format!("load balancer {at}"),
+                Frontend::NodePort(port) => format!("node port {port}"),
+            };
+            let _ = writeln!(text, "  {at}");
+        }
+        for (name, list) in [("cluster", &port.cluster), ("local", &port.local)] {
+            for e in list.iter() {
+                let local = if e.is_local { " (this node)" } else { "" };
+                let at = std::net::SocketAddr::new(e.ip, e.port);
+                let _ = writeln!(text, "    {name} {at} weight {}{local}", e.weight);
+            }
+        }
+    }
+    text
+}

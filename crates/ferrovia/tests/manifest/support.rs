@@ -1,0 +1,116 @@
+//! Temporary folders, small manifests, and events as text.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferrovia::source::manifest::{Batch, Severity};
+use ferrovia_core::store::Event;
+use ferrovia_core::wire::Object;
+
+/// A folder of its own for a test, removed with everything in it at the end.
+pub(crate) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ferrovia-manifest-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path.canonicalize().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// As an editor saves: the new text beside the file, then over it.
+    pub(crate) fn replace(&self, name: &str, text: &str) {
+        self.write(".saving", text);
+        fs::rename(self.path(".saving"), self.path(name)).unwrap();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.path(name)).unwrap();
+    }
+
+    /// As the kubelet writes a ConfigMap: a new hidden folder, and the link `..data` swapped onto it at once.
+    pub(crate) fn swap_data(&self, stamp: &str, name: &str, text: &str) {
+        let folder = format!("..{stamp}");
+        fs::create_dir(self.path(&folder)).unwrap();
+        self.write(&format!("{folder}/{name}"), text);
+        symlink(&folder, self.path("..data_tmp")).unwrap();
+        fs::rename(self.path("..data_tmp"), self.path("..data")).unwrap();
+        if !self.path(name).is_symlink() {
+            symlink(format!("..data/{name}"), self.path(name)).unwrap();
+        }
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A Service whose port tells versions apart.
+pub(crate) fn service(name: &str, port: u16) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n\
+         spec: {{clusterIP: 10.96.0.1, ports: [{{port: {port}}}]}}\n"
+    )
+}
+
+/// `+Service default/web:80` for what was applied, `-Service default/web` for what went.
+pub(crate) fn events(batch: &Batch) -> Vec<String> {
+    batch.events.iter().filter_map(event).collect()
+}
+
+fn event(event: &Event) -> Option<String> {
+    match event {
+        Event::Applied(object) => Some(format!("+{}", describe(object))),
+        Event::Deleted {
+            kind,
+            namespace,
+            name,
+        } => Some(format!("-{} {namespace}/{name}", kind.name())),
+        Event::Listed(_) => None,
+    }
+}
+
+pub(crate) fn describe(object: &Object) -> String {
+    let metadata = object.metadata();
+    let port = match object {
+        Object::Service(service) => service.spec.ports.first().map(|port| port.port),
+        _ => None,
+    };
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    format!(
+        "{} {}/{}{port}",
+        object.kind().name(),
+        metadata.namespace,
+        metadata.name
+    )
+}
+
+/// The problems of this severity, as they are logged but without the folder.
+pub(crate) fn problems(batch: &Batch, severity: Severity, folder: &TempDir) -> Vec<String> {
+    let prefix = format!("{}/", folder.root().display());
+    let of_severity = batch
+        .problems
+        .iter()
+        .filter(|problem| problem.severity == severity);
+    of_severity
+        .map(|problem| problem.to_string().replace(&prefix, ""))
+        .collect()
+}
