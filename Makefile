@@ -1,0 +1,39 @@
+# What a person types is what CI calls. Every target installs what it needs and is safe to run twice.
+#
+#   make demo         watch Ferrovia carry traffic in a sandbox of network namespaces (KEEP=1: stay up to play with it)
+#   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, faults
+#   make bench        the figures, as a table with ratios measured in the same run
+#   make lint         formatting, clippy, docs, licences, tidiness
+#   make bless        write what the planner prints now into the case files (then review the diff)
+
+SHELL := /bin/bash
+CARGO ?= cargo
+KEEP ?=
+
+.PHONY: demo test bench lint bless tools
+
+demo: tools
+	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
+	./target/release/ferrovia-demo --ferrovia ./target/release/ferrovia --manifests examples $(if $(KEEP),--keep)
+
+test: tools
+	$(CARGO) test --workspace --all-targets
+	$(CARGO) test --workspace --doc
+
+bench: tools
+	$(CARGO) build --release --bin ferrovia
+	$(CARGO) bench --bench proxy
+
+lint:
+	./scripts/install-tools lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	$(CARGO) deny --log-level error check bans licenses sources
+	./scripts/tidy
+
+bless: tools
+	BLESS=1 $(CARGO) test -p ferrovia --test cases
+
+tools:
+	./scripts/install-tools
