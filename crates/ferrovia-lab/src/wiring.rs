@@ -71,6 +71,25 @@ pub(crate) fn configuration(role: Role, bridge: bool) -> String {
     format!("link set lo up\n{lines}")
 }
 
+/// Looks at every link of a namespace, as lines for `ip -batch`.
+///
+/// When the second end of a pair comes up, the kernel makes the first one carry a little later, and
+/// loses what is sent by it until then: a call that begins with a lost packet is a second late.
+/// Asking for a single link makes the kernel do it now.
+pub(crate) fn settle(role: Role) -> String {
+    let look = |link: &str| format!("link show dev {link}\n");
+    match role {
+        Role::Node => ["eth0", "eth1", "uplink"]
+            .map(look)
+            .into_iter()
+            .chain(Pod::LOCAL.map(|pod| look(&veth(pod))))
+            .collect(),
+        Role::Node2 => look("eth0") + &look("eth1"),
+        Role::Outside => look("eth0") + &look("sink"),
+        _ => look("eth0"),
+    }
+}
+
 /// The node without its pods.
 ///
 /// Unknown destinations go to `uplink`, to a neighbour that does not exist behind a link that is

@@ -1,0 +1,111 @@
+//! What commands say and how they end.
+
+use std::process::{Command, Output};
+
+use super::support::{Node, web};
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+fn ferrovia(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ferrovia")).args(arguments).output().expect("ferrovia can be started")
+}
+
+#[test]
+fn once_writes_and_ends() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    let output = node.once();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    node.expect("pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080");
+}
+
+#[test]
+fn a_missing_folder_is_one_clear_line() {
+    let output = ferrovia(&["plan", "--manifests", "/does/not/exist"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("/does/not/exist") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn bad_flags_say_what_would_be_right() {
+    let said = |arguments: &[&str]| {
+        let output = ferrovia(&[&["plan", "--manifests", "."], arguments].concat());
+        assert!(!output.status.success(), "{arguments:?}");
+        text(&output)
+    };
+    assert!(said(&["--nodeport-addresses=primary,10.0.0.0/8"]).contains("cannot be combined"));
+    assert!(said(&["--nodeport-addresses=10.20.30.40x"]).contains("192.0.2.0/24"));
+    assert!(said(&["--cluster-cidr=10.0.0.0/8,10.1.0.0/16"]).contains("one range of each family"));
+    assert!(said(&["--detect-local-mode=BridgeInterface"]).contains("--pod-bridge-interface"));
+    assert!(said(&["--detect-local-mode=Guess"]).contains("ClusterCIDR"));
+    assert!(said(&["--masquerade-bit=32"]).contains("0..=31") || said(&["--masquerade-bit=32"]).contains("0..32"));
+    assert!(said(&["--node-name=  "]).contains("empty"));
+}
+
+#[test]
+fn plan_needs_no_privileges_and_touches_nothing() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    let folder = node.folder().to_str().expect("the path is text");
+    std::fs::set_permissions(node.folder(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let output = node
+        .world
+        .exec(ferrovia_lab::Role::Node, "setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"])
+        .args([env!("CARGO_BIN_EXE_ferrovia"), "plan", "--manifests", folder, "--node-name=node-1"])
+        .output()
+        .expect("setpriv can be run");
+    assert!(output.status.success(), "{}", text(&output));
+    let plan = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(plan.contains("add table ip ferrovia") && plan.contains("10.96.0.10 . tcp . 80"), "{plan}");
+    assert_eq!(node.on_node("nft", &["list", "tables"]), "");
+    // And it is what the tool reads.
+    node.feed("nft", &["-f", "-"], &plan);
+    node.expect("pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080");
+}
+
+#[test]
+fn without_the_capability_the_error_names_it() {
+    let node = Node::new();
+    let folder = node.folder().to_str().expect("the path is text");
+    let output = node
+        .world
+        .exec(ferrovia_lab::Role::Node, "setpriv")
+        .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
+        .args([env!("CARGO_BIN_EXE_ferrovia"), "run", "--manifests", folder, "--once"])
+        .output()
+        .expect("setpriv can be run");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("CAP_NET_ADMIN"), "{}", text(&output));
+}
+
+#[test]
+fn counters_count_connections_and_refusals() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    node.write("empty.yaml", &super::support::service("empty", 11, 30081, &[]));
+    node.start();
+    // A flow with one endpoint makes sixteen calls.
+    node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080\npod-c > 10.96.0.11:80 => refused");
+    let output = node.ferrovia().arg("counters").output().expect("ferrovia can be started");
+    let said = text(&output);
+    let count = |words: &str| -> u64 {
+        let line = said.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?} in\n{said}"));
+        line.split_whitespace().rev().find_map(|word| word.parse().ok()).expect("a count")
+    };
+    assert!(count("10.96.0.10:80/tcp") >= 8, "{said}");
+    assert!(count("10.96.0.11:80/tcp") >= 1, "{said}");
+    assert!(said.contains("default/web (IPv4)") && said.contains("share 100.0 %"), "{said}");
+}
+
+#[test]
+fn help_explains_and_version_tells() {
+    let help = text(&ferrovia(&["--help"]));
+    for word in ["run", "plan", "counters", "cleanup", "CAP_NET_ADMIN"] {
+        assert!(help.contains(word), "{help}");
+    }
+    assert!(text(&ferrovia(&["--version"])).starts_with("ferrovia "));
+}

@@ -1,0 +1,85 @@
+//! Other people's hands in our tables.
+
+use super::support::{Node, web};
+
+const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
+pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080
+outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq
+pod-c > 10.96.0.10:81 => refused";
+
+fn damaged_by(damage: &[&[&str]]) -> Node {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    node.start();
+    let whole = listing(&node);
+    for arguments in damage {
+        node.on_node("nft", arguments);
+    }
+    super::support::wait(|| {
+        let now = listing(&node);
+        if now == whole { Ok(()) } else { Err(format!("{now}\nlog:\n{}", node.log())) }
+    });
+    node.expect(ANSWERS);
+    node.wait_for_log("somebody changed our rules");
+    node
+}
+
+/// What the tables hold, without counts; elements sorted, because their order means nothing.
+fn listing(node: &Node) -> String {
+    let text = node.on_node("nft", &["--stateless", "--numeric", "list", "ruleset"]);
+    let mut lines: Vec<&str> = text.lines().map(|line| line.trim_end_matches([',', ' ', '}']).trim()).collect();
+    lines.sort_unstable();
+    lines.join("\n").replace("elements = { ", "")
+}
+
+#[test]
+fn a_flushed_ruleset_comes_back() {
+    damaged_by(&[&["flush", "ruleset"]]);
+}
+
+#[test]
+fn a_deleted_table_comes_back() {
+    damaged_by(&[&["delete", "table", "ip", "ferrovia"]]);
+}
+
+#[test]
+fn a_flushed_chain_is_filled_again() {
+    damaged_by(&[&["flush", "chain", "ip6", "ferrovia", "services"]]);
+}
+
+#[test]
+fn a_flushed_map_is_filled_again() {
+    damaged_by(&[&["flush", "map", "ip", "ferrovia", "endpoints"]]);
+}
+
+#[test]
+fn a_deleted_element_comes_back() {
+    damaged_by(&[&["delete", "element", "ip", "ferrovia", "services", "{ 10.96.0.10 . tcp . 80 }"]]);
+}
+
+#[test]
+fn a_foreign_rule_element_and_chain_go() {
+    damaged_by(&[
+        &["add", "chain", "ip", "ferrovia", "mine"],
+        &["add", "rule", "ip", "ferrovia", "mine", "drop"],
+        &["insert", "rule", "ip", "ferrovia", "services", "jump", "mine"],
+        &["add", "element", "ip", "ferrovia", "dropped-services", "{ 10.96.0.10 . tcp . 80 }"],
+    ]);
+}
+
+#[test]
+fn a_foreign_set_goes() {
+    damaged_by(&[&["add", "set", "ip", "ferrovia", "mine", "{ type ipv4_addr; }"]]);
+}
+
+#[test]
+fn other_tables_are_left_alone() {
+    let node = Node::new();
+    node.on_node("nft", &["add", "table", "ip", "mine"]);
+    node.on_node("nft", &["add", "chain", "ip", "mine", "c", "{ type filter hook input priority 0; }"]);
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    node.start();
+    let output = node.ferrovia().arg("cleanup").output().expect("ferrovia can be started");
+    assert!(output.status.success());
+    assert!(node.on_node("nft", &["list", "tables"]).contains("table ip mine"));
+}

@@ -1,0 +1,85 @@
+//! Changes while it runs.
+
+use super::support::{Node, web};
+
+const BOTH: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
+pod-c > [fd00:10:96::10]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080";
+const ONLY_REMOTE: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
+outside > 198.51.100.10:30080 => 10.244.2.10:8080 masq";
+
+/// 10.96.0.10 is number 10 in IPv4 and number `a` in IPv6.
+fn flows(text: &str) -> String {
+    text.replace("fd00:10:96::10", "fd00:10:96::a")
+}
+
+#[test]
+fn a_changed_file_is_followed() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    node.start();
+    node.expect(&flows(BOTH));
+    node.write("web.yaml", &web(&["2.10"]));
+    node.expect_soon(ONLY_REMOTE);
+    node.remove("web.yaml");
+    node.expect_soon("pod-c > 10.96.0.10:80 => dropped");
+}
+
+#[test]
+fn a_broken_file_keeps_its_last_good_state_and_is_named() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    node.start();
+    node.write("web.yaml", "kind: Service\nmetadata: { name: web }\nspec:\n  ports: [{ port: many }]\n");
+    node.wait_for_log("web.yaml:4");
+    node.write("other.yaml", &super::support::service("other", 11, 30081, &["2.11"]));
+    node.expect_soon("pod-c > 10.96.0.11:80 => 10.244.2.11:8080");
+    node.expect(&flows(BOTH));
+    node.write("web.yaml", &web(&["2.10"]));
+    node.expect_soon(ONLY_REMOTE);
+}
+
+#[test]
+fn a_connection_survives_what_does_not_concern_its_endpoint() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["1.10"]));
+    node.start();
+    let opened = super::support::parse("hold kept outside > 198.51.100.10:30080");
+    let checked = super::support::parse("check kept");
+    let mut session = ferrovia_lab::Session::new(&node.world);
+    assert_eq!(session.run(opened.steps[0].flows("nft")), Vec::<String>::new());
+    for pods in [&["1.10", "2.10"][..], &["1.10", "1.11", "2.10", "2.11"], &["2.11"], &[], &["1.12"]] {
+        node.write("web.yaml", &web(pods));
+        let answer = match pods {
+            [] => "refused".to_owned(),
+            [pod, ..] => format!("10.244.{pod}:8080 sticky"),
+        };
+        if pods.len() < 2 {
+            node.expect_soon(&format!("pod-c > 10.96.0.10:80 => {}", answer.replace(" sticky", hairpin(pods))));
+        }
+        assert_eq!(session.run(checked.steps[0].flows("nft")), Vec::<String>::new(), "{pods:?}");
+    }
+}
+
+/// pod-c is 1.12: where it is its own endpoint it sees the node's address.
+fn hairpin(pods: &[&str]) -> &'static str {
+    if pods == ["1.12"] { " hairpin" } else { "" }
+}
+
+#[test]
+fn a_new_address_of_the_node_answers_node_ports() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    node.start();
+    // `--nodeport-addresses=all` asks the kernel, so the set of addresses need not change; a range does.
+    node.stop(libc::SIGTERM);
+    let mut command = node.ferrovia();
+    command.arg("run").arg("--manifests").arg(node.folder());
+    command.args(["--node-name=node-1", "--nodeport-addresses=198.51.100.64/26"]);
+    let mut child = command.spawn().expect("ferrovia can be started");
+    node.expect_soon("outside > 198.51.100.10:30080 => refused");
+    node.on_node("ip", &["address", "add", "198.51.100.70/24", "dev", "eth0"]);
+    node.expect_soon("outside > 198.51.100.70:30080 => 10.244.2.10:8080 masq");
+    node.expect("outside > 198.51.100.10:30080 => refused");
+    node.on_node("ip", &["address", "del", "198.51.100.70/24", "dev", "eth0"]);
+    child.kill().and_then(|()| child.wait()).expect("the daemon can be killed");
+}

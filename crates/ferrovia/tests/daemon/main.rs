@@ -1,0 +1,18 @@
+//! The daemon as people run it: the real program in a node's namespace, a folder of manifests, packets from all sides.
+//!
+//! - `follow`: what happens when files, addresses and objects change while it runs
+//! - `restart`: ending, being killed, starting again
+//! - `drift`: other people's hands in our tables
+//! - `takeover`: kube-proxy was here before
+//! - `command`: exit codes, messages, privileges
+//! - `random`: any chain of changes ends like one full sync
+
+mod command;
+#[path = "../common/mod.rs"]
+mod common;
+mod drift;
+mod follow;
+mod random;
+mod restart;
+mod support;
+mod takeover;

@@ -1,0 +1,202 @@
+//! The daemon under test and its folder.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ferrovia_lab::{Case, Role, Session, Spec, World};
+
+/// How long anything may take that should happen soon. Generous: a loaded machine must not fail a test.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// A lab with the daemon's folder, and the daemon if it runs.
+pub(crate) struct Node {
+    pub(crate) world: World,
+    folder: PathBuf,
+    daemon: Mutex<Option<Daemon>>,
+}
+
+struct Daemon {
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Node {
+    /// A lab with an empty folder.
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("ferrovia-daemon-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
+        let world = World::new(Spec::default()).expect("the lab can be built");
+        Self { world, folder, daemon: Mutex::new(None) }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes a file into the folder the way editors do it: beside, then renamed.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let beside = self.folder.join(format!(".{name}.new"));
+        std::fs::write(&beside, text).expect("the folder is writable");
+        std::fs::rename(beside, self.folder.join(name)).expect("the folder is writable");
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        std::fs::remove_file(self.folder.join(name)).expect("the file is there");
+    }
+
+    /// A `ferrovia` command inside the node's namespace.
+    pub(crate) fn ferrovia(&self) -> Command {
+        self.world.exec(Role::Node, env!("CARGO_BIN_EXE_ferrovia"))
+    }
+
+    /// `ferrovia run --once` on the folder.
+    pub(crate) fn once(&self) -> Output {
+        self.run_command().arg("--once").output().expect("ferrovia can be started")
+    }
+
+    fn run_command(&self) -> Command {
+        let mut command = self.ferrovia();
+        command.arg("run").arg("--manifests").arg(&self.folder).args([
+            "--node-name=node-1",
+            "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+            "--nodeport-addresses=all",
+        ]);
+        command
+    }
+
+    /// Starts the daemon and waits until all services are in the kernel.
+    pub(crate) fn start(&self) {
+        self.start_without_waiting();
+        self.wait_for_log("ready");
+    }
+
+    pub(crate) fn start_without_waiting(&self) {
+        let mut child = self.run_command().stderr(Stdio::piped()).spawn().expect("ferrovia can be started");
+        let log = Arc::new(Mutex::new(String::new()));
+        let (stderr, lines) = (child.stderr.take().expect("it is piped"), Arc::clone(&log));
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let _ = writeln!(lines.lock().expect("nobody panics with it"), "{line}");
+            }
+        });
+        *self.running() = Some(Daemon { child, log });
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Daemon>> {
+        self.daemon.lock().expect("nobody panics with it")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        let log = |daemon: &Daemon| daemon.log.lock().expect("nobody panics with it").clone();
+        self.running().as_ref().map(log).unwrap_or_default()
+    }
+
+    pub(crate) fn wait_for_log(&self, words: &str) {
+        wait(|| if self.log().contains(words) { Ok(()) } else { Err(format!("no {words:?} in the log:\n{}", self.log())) });
+    }
+
+    /// Ends the daemon with a signal; answers with its exit code, if it ended by itself.
+    pub(crate) fn stop(&self, signal: libc::c_int) -> Option<i32> {
+        let mut daemon = self.running().take().expect("the daemon runs");
+        let kill = Command::new("kill").arg(format!("-{signal}")).arg(daemon.child.id().to_string()).status();
+        assert!(kill.expect("kill can be run").success());
+        daemon.child.wait().expect("the daemon is our child").code()
+    }
+
+    /// Runs a program in the node's namespace; it must succeed.
+    pub(crate) fn on_node(&self, program: &str, arguments: &[&str]) -> String {
+        let output = self.world.exec(Role::Node, program).args(arguments).output().expect("the program can be run");
+        assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Feeds text to a program in the node's namespace; it must succeed.
+    pub(crate) fn feed(&self, program: &str, arguments: &[&str], input: &str) {
+        let mut command = self.world.exec(Role::Node, program);
+        let mut child = command.args(arguments).stdin(Stdio::piped()).spawn().expect("the program can be run");
+        std::io::Write::write_all(&mut child.stdin.take().expect("it is piped"), input.as_bytes()).expect("it reads");
+        assert!(child.wait().expect("it is our child").success(), "{program} {arguments:?}");
+    }
+
+    /// What is wrong with these flows now.
+    pub(crate) fn problems(&self, flows: &str) -> Vec<String> {
+        Session::new(&self.world).run(parse(flows).steps[0].flows("nft"))
+    }
+
+    /// These flows hold now.
+    pub(crate) fn expect(&self, flows: &str) {
+        assert_eq!(self.problems(flows), Vec::<String>::new(), "log:\n{}", self.log());
+    }
+
+    /// These flows hold soon.
+    pub(crate) fn expect_soon(&self, flows: &str) {
+        wait(|| match self.problems(flows) {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(format!("{problems:?}\nlog:\n{}", self.log())),
+        });
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A test that failed may have poisoned the lock; the daemon must go all the same.
+        let running = self.daemon.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(daemon) = running {
+            let _ = daemon.child.kill();
+            let _ = daemon.child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Flow lines as a case.
+pub(crate) fn parse(flows: &str) -> Case {
+    let text = format!("# inline\n-- step1.yaml --\n-- flows --\n{flows}\n");
+    Case::parse(Path::new("inline"), &text).expect("the flows are well-formed")
+}
+
+/// Tries until it succeeds; fails with the last reason.
+pub(crate) fn wait(mut attempt: impl FnMut() -> Result<(), String>) {
+    let start = Instant::now();
+    while let Err(reason) = attempt() {
+        assert!(start.elapsed() < SOON, "{reason}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A Service `web` at 10.96.0.10:80 and node port 30080 with these pods behind it, of both families.
+pub(crate) fn web(pods: &[&str]) -> String {
+    service("web", 10, 30080, pods)
+}
+
+/// A Service with its slices.
+pub(crate) fn service(name: &str, number: u32, node_port: u32, pods: &[&str]) -> String {
+    let (high, low) = (number / 256, number % 256);
+    let endpoints = |prefix: &str| {
+        pods.iter().fold(String::new(), |mut text, pod| {
+            let (node, host) = pod.split_once('.').expect("a pod is `node.host`");
+            let separator = if prefix.contains(':') { "::" } else { "." };
+            let _ = writeln!(text, "- {{ addresses: ['{prefix}{node}{separator}{host}'], nodeName: node-{node} }}");
+            text
+        })
+    };
+    let slice = |kind: &str, prefix: &str| {
+        format!(
+            "---\nkind: EndpointSlice\napiVersion: discovery.k8s.io/v1\nmetadata:\n  name: {name}-{}\n  labels: {{ kubernetes.io/service-name: {name} }}\naddressType: {kind}\nports: [{{ port: 8080 }}]\nendpoints:\n{}",
+            kind.to_lowercase(),
+            endpoints(prefix)
+        )
+    };
+    format!(
+        "kind: Service\napiVersion: v1\nmetadata: {{ name: {name} }}\nspec:\n  type: NodePort\n  clusterIP: 10.96.{high}.{low}\n  clusterIPs: [10.96.{high}.{low}, 'fd00:10:96::{number:x}']\n  ipFamilies: [IPv4, IPv6]\n  ports: [{{ port: 80, nodePort: {node_port} }}]\n{}{}",
+        slice("IPv4", "10.244."),
+        slice("IPv6", "fd00:10:244:")
+    )
+}
