@@ -8,8 +8,8 @@ mod decode;
 mod encode;
 mod error;
 mod expr;
-#[cfg(test)]
-mod hostile;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod monitor;
 mod rehearse;
 mod sets;

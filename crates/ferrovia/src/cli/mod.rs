@@ -14,7 +14,7 @@ const ABOUT: &str = "A service proxy for Kubernetes nodes, and a layer 4 load ba
 
 const LONG_ABOUT: &str = "\
 Ferrovia makes connections to a Service's stable address reach one of its pods, by programming this node's kernel. It does \
-kube-proxy's job from the same objects, and can take them from a folder of manifests instead of an API server.
+kube-proxy's job from the same objects, which it takes from a folder of manifests and follows as they change.
 
 Try it without touching anything:
     ferrovia plan --manifests examples/

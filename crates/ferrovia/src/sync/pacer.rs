@@ -1,12 +1,15 @@
 //! When to sync. Pure: it is told the time.
 //!
-//! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Every sync
-//! period the rules are checked; leftovers go when things have been quiet for a moment.
+//! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Somebody
+//! else's change is repaired at once, but not again and again without a pause: two programs that undo each other's work must not eat the
+//! machine. Every sync period the rules are checked; leftovers go when things have been quiet for a moment.
 
 use std::time::{Duration, Instant};
 
 /// The first pause after a failure.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// The least time from one repair to the next.
+const REPAIR_PAUSE: Duration = Duration::from_millis(50);
 /// How long leftovers may stay: long enough that a rolling update does not remove what its next step needs.
 const TIDY_AFTER: Duration = Duration::from_secs(1);
 
@@ -33,6 +36,8 @@ impl Default for Pace {
 pub struct Pacer {
     pace: Pace,
     requested: bool,
+    repair_at: Option<Instant>,
+    last_repair: Option<Instant>,
     not_before: Option<Instant>,
     retry: Option<Retry>,
     check_at: Instant,
@@ -62,6 +67,8 @@ impl Pacer {
         Self {
             pace,
             requested: false,
+            repair_at: None,
+            last_repair: None,
             not_before: None,
             retry: None,
             check_at: now + pace.sync_period,
@@ -72,6 +79,14 @@ impl Pacer {
     /// Something changed.
     pub fn request(&mut self) {
         self.requested = true;
+    }
+
+    /// Somebody else changed our rules.
+    pub fn request_repair(&mut self, now: Instant) {
+        let earliest = self
+            .last_repair
+            .map_or(now, |last| now.max(last + REPAIR_PAUSE));
+        self.repair_at.get_or_insert(earliest);
     }
 
     /// What is due, most urgent first.
@@ -98,7 +113,8 @@ impl Pacer {
 
     fn sync_at(&self, now: Instant) -> Option<Instant> {
         let requested = self.requested.then_some(now);
-        let at = [requested, self.retry.map(|retry| retry.at)]
+        let retry = self.retry.map(|retry| retry.at);
+        let at = [requested, retry, self.repair_at]
             .into_iter()
             .flatten()
             .min()?;
@@ -108,6 +124,9 @@ impl Pacer {
     /// A sync has ended.
     pub fn synced(&mut self, succeeded: bool, leftovers: bool, now: Instant) {
         self.requested = false;
+        if self.repair_at.take().is_some() {
+            self.last_repair = Some(now);
+        }
         self.not_before = Some(now + self.pace.min_sync_period);
         self.retry = (!succeeded).then(|| {
             let longest = self.pace.sync_period.max(FIRST_RETRY);
@@ -217,6 +236,24 @@ mod tests {
         pacer.synced(false, false, now);
         assert_eq!(pacer.due(now + 100 * MS), None);
         assert_eq!(pacer.due(now + 1000 * MS), Some(Due::Sync));
+    }
+
+    #[test]
+    fn a_repair_is_due_at_once_but_not_again_and_again() {
+        let (mut pacer, now) = pacer(Duration::ZERO);
+        pacer.request_repair(now);
+        assert_eq!(pacer.due(now), Some(Due::Sync));
+        pacer.synced(true, false, now);
+        pacer.request_repair(now + 10 * MS);
+        assert_eq!(pacer.due(now + 49 * MS), None);
+        assert_eq!(pacer.idle(now + 10 * MS), 40 * MS);
+        assert_eq!(pacer.due(now + 50 * MS), Some(Due::Sync));
+        pacer.request();
+        assert_eq!(
+            pacer.due(now + 20 * MS),
+            Some(Due::Sync),
+            "a change does not wait for it"
+        );
     }
 
     #[test]

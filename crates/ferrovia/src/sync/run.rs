@@ -50,11 +50,10 @@ pub fn run(
             Ok(input) => {
                 // What has piled up while we were busy is one change.
                 for input in std::iter::once(input).chain(inputs.try_iter()) {
-                    if let ControlFlow::Break(stop) = take_in(&mut engine, input) {
+                    if let ControlFlow::Break(stop) = take_in(&mut engine, &mut pacer, input) {
                         return stop;
                     }
                 }
-                pacer.request();
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -81,14 +80,23 @@ pub fn run(
     }
 }
 
-fn take_in(engine: &mut Engine, input: Input) -> ControlFlow<Stop> {
+fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<Stop> {
     match input {
-        Input::Events(events) => events.into_iter().for_each(|event| engine.handle(event)),
-        Input::Addresses(addresses) => engine.set_addresses(addresses),
-        Input::ForeignChange(Some(family)) => engine.suspect(family),
-        Input::ForeignChange(None) => Family::ALL
-            .into_iter()
-            .for_each(|family| engine.suspect(family)),
+        Input::Events(events) => {
+            events.into_iter().for_each(|event| engine.handle(event));
+            pacer.request();
+        }
+        Input::Addresses(addresses) => {
+            engine.set_addresses(addresses);
+            pacer.request();
+        }
+        Input::ForeignChange(family) => {
+            let families = family.map_or(Family::ALL.to_vec(), |family| vec![family]);
+            families
+                .into_iter()
+                .for_each(|family| engine.suspect(family));
+            pacer.request_repair(Instant::now());
+        }
         Input::SourceEnded(why) => return ControlFlow::Break(Stop::SourceEnded(why)),
         Input::Stop => return ControlFlow::Break(Stop::Asked),
     }

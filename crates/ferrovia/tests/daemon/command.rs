@@ -9,7 +9,10 @@ fn text(output: &Output) -> String {
 }
 
 fn ferrovia(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ferrovia")).args(arguments).output().expect("ferrovia can be started")
+    Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+        .args(arguments)
+        .output()
+        .expect("ferrovia can be started")
 }
 
 #[test]
@@ -26,7 +29,10 @@ fn a_missing_folder_is_one_clear_line() {
     let output = ferrovia(&["plan", "--manifests", "/does/not/exist"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
-    assert!(said.contains("/does/not/exist") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("/does/not/exist") && said.lines().count() == 1,
+        "{said}"
+    );
 }
 
 #[test]
@@ -41,7 +47,10 @@ fn bad_flags_say_what_would_be_right() {
     assert!(said(&["--cluster-cidr=10.0.0.0/8,10.1.0.0/16"]).contains("one range of each family"));
     assert!(said(&["--detect-local-mode=BridgeInterface"]).contains("--pod-bridge-interface"));
     assert!(said(&["--detect-local-mode=Guess"]).contains("ClusterCIDR"));
-    assert!(said(&["--masquerade-bit=32"]).contains("0..=31") || said(&["--masquerade-bit=32"]).contains("0..32"));
+    assert!(
+        said(&["--masquerade-bit=32"]).contains("0..=31")
+            || said(&["--masquerade-bit=32"]).contains("0..32")
+    );
     assert!(said(&["--node-name=  "]).contains("empty"));
 }
 
@@ -50,17 +59,35 @@ fn plan_needs_no_privileges_and_touches_nothing() {
     let node = Node::new();
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let folder = node.folder().to_str().expect("the path is text");
-    std::fs::set_permissions(node.folder(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    std::fs::set_permissions(
+        node.folder(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .expect("it is ours");
     let output = node
         .world
         .exec(ferrovia_lab::Role::Node, "setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"])
-        .args([env!("CARGO_BIN_EXE_ferrovia"), "plan", "--manifests", folder, "--node-name=node-1"])
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--bounding-set=-all",
+        ])
+        .args([
+            env!("CARGO_BIN_EXE_ferrovia"),
+            "plan",
+            "--manifests",
+            folder,
+            "--node-name=node-1",
+        ])
         .output()
         .expect("setpriv can be run");
     assert!(output.status.success(), "{}", text(&output));
     let plan = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(plan.contains("add table ip ferrovia") && plan.contains("10.96.0.10 . tcp . 80"), "{plan}");
+    assert!(
+        plan.contains("add table ip ferrovia") && plan.contains("10.96.0.10 . tcp . 80"),
+        "{plan}"
+    );
     assert_eq!(node.on_node("nft", &["list", "tables"]), "");
     // And it is what the tool reads.
     node.feed("nft", &["-f", "-"], &plan);
@@ -75,7 +102,13 @@ fn without_the_capability_the_error_names_it() {
         .world
         .exec(ferrovia_lab::Role::Node, "setpriv")
         .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
-        .args([env!("CARGO_BIN_EXE_ferrovia"), "run", "--manifests", folder, "--once"])
+        .args([
+            env!("CARGO_BIN_EXE_ferrovia"),
+            "run",
+            "--manifests",
+            folder,
+            "--once",
+        ])
         .output()
         .expect("setpriv can be run");
     assert_eq!(output.status.code(), Some(1));
@@ -86,19 +119,35 @@ fn without_the_capability_the_error_names_it() {
 fn counters_count_connections_and_refusals() {
     let node = Node::new();
     node.write("web.yaml", &web(&["2.10"]));
-    node.write("empty.yaml", &super::support::service("empty", 11, 30081, &[]));
+    node.write(
+        "empty.yaml",
+        &super::support::service("empty", 11, 30081, &[]),
+    );
     node.start();
     // A flow with one endpoint makes sixteen calls.
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080\npod-c > 10.96.0.11:80 => refused");
-    let output = node.ferrovia().arg("counters").output().expect("ferrovia can be started");
+    let output = node
+        .ferrovia()
+        .arg("counters")
+        .output()
+        .expect("ferrovia can be started");
     let said = text(&output);
     let count = |words: &str| -> u64 {
-        let line = said.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?} in\n{said}"));
-        line.split_whitespace().rev().find_map(|word| word.parse().ok()).expect("a count")
+        let line = said
+            .lines()
+            .find(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("no {words:?} in\n{said}"));
+        line.split_whitespace()
+            .rev()
+            .find_map(|word| word.parse().ok())
+            .expect("a count")
     };
     assert!(count("10.96.0.10:80/tcp") >= 8, "{said}");
     assert!(count("10.96.0.11:80/tcp") >= 1, "{said}");
-    assert!(said.contains("default/web (IPv4)") && said.contains("share 100.0 %"), "{said}");
+    assert!(
+        said.contains("default/web (IPv4)") && said.contains("share 100.0 %"),
+        "{said}"
+    );
 }
 
 #[test]

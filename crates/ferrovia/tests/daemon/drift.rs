@@ -17,7 +17,11 @@ fn damaged_by(damage: &[&[&str]]) -> Node {
     }
     super::support::wait(|| {
         let now = listing(&node);
-        if now == whole { Ok(()) } else { Err(format!("{now}\nlog:\n{}", node.log())) }
+        if now == whole {
+            Ok(())
+        } else {
+            Err(format!("{now}\nlog:\n{}", node.log()))
+        }
     });
     node.expect(ANSWERS);
     node.wait_for_log("somebody changed our rules");
@@ -27,7 +31,10 @@ fn damaged_by(damage: &[&[&str]]) -> Node {
 /// What the tables hold, without counts; elements sorted, because their order means nothing.
 fn listing(node: &Node) -> String {
     let text = node.on_node("nft", &["--stateless", "--numeric", "list", "ruleset"]);
-    let mut lines: Vec<&str> = text.lines().map(|line| line.trim_end_matches([',', ' ', '}']).trim()).collect();
+    let mut lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.trim_end_matches([',', ' ', '}']).trim())
+        .collect();
     lines.sort_unstable();
     lines.join("\n").replace("elements = { ", "")
 }
@@ -54,7 +61,14 @@ fn a_flushed_map_is_filled_again() {
 
 #[test]
 fn a_deleted_element_comes_back() {
-    damaged_by(&[&["delete", "element", "ip", "ferrovia", "services", "{ 10.96.0.10 . tcp . 80 }"]]);
+    damaged_by(&[&[
+        "delete",
+        "element",
+        "ip",
+        "ferrovia",
+        "services",
+        "{ 10.96.0.10 . tcp . 80 }",
+    ]]);
 }
 
 #[test]
@@ -62,24 +76,57 @@ fn a_foreign_rule_element_and_chain_go() {
     damaged_by(&[
         &["add", "chain", "ip", "ferrovia", "mine"],
         &["add", "rule", "ip", "ferrovia", "mine", "drop"],
-        &["insert", "rule", "ip", "ferrovia", "services", "jump", "mine"],
-        &["add", "element", "ip", "ferrovia", "dropped-services", "{ 10.96.0.10 . tcp . 80 }"],
+        &[
+            "insert", "rule", "ip", "ferrovia", "services", "jump", "mine",
+        ],
+        &[
+            "add",
+            "element",
+            "ip",
+            "ferrovia",
+            "dropped-services",
+            "{ 10.96.0.10 . tcp . 80 }",
+        ],
     ]);
 }
 
 #[test]
 fn a_foreign_set_goes() {
-    damaged_by(&[&["add", "set", "ip", "ferrovia", "mine", "{ type ipv4_addr; }"]]);
+    damaged_by(&[&[
+        "add",
+        "set",
+        "ip",
+        "ferrovia",
+        "mine",
+        "{ type ipv4_addr; }",
+    ]]);
 }
 
 #[test]
 fn other_tables_are_left_alone() {
     let node = Node::new();
     node.on_node("nft", &["add", "table", "ip", "mine"]);
-    node.on_node("nft", &["add", "chain", "ip", "mine", "c", "{ type filter hook input priority 0; }"]);
+    node.on_node(
+        "nft",
+        &[
+            "add",
+            "chain",
+            "ip",
+            "mine",
+            "c",
+            "{ type filter hook input priority 0; }",
+        ],
+    );
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
-    let output = node.ferrovia().arg("cleanup").output().expect("ferrovia can be started");
+    let output = node
+        .ferrovia()
+        .arg("cleanup")
+        .output()
+        .expect("ferrovia can be started");
     assert!(output.status.success());
-    assert!(node.on_node("nft", &["list", "tables"]).contains("table ip mine"));
+    assert!(
+        node.on_node("nft", &["list", "tables"])
+            .contains("table ip mine")
+    );
 }

@@ -29,9 +29,15 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
     let node = Node::new();
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
-    node.write("web.yaml", "kind: Service\nmetadata: { name: web }\nspec:\n  ports: [{ port: many }]\n");
+    node.write(
+        "web.yaml",
+        "kind: Service\nmetadata: { name: web }\nspec:\n  ports: [{ port: many }]\n",
+    );
     node.wait_for_log("web.yaml:4");
-    node.write("other.yaml", &super::support::service("other", 11, 30081, &["2.11"]));
+    node.write(
+        "other.yaml",
+        &super::support::service("other", 11, 30081, &["2.11"]),
+    );
     node.expect_soon("pod-c > 10.96.0.11:80 => 10.244.2.11:8080");
     node.expect(&flows(BOTH));
     node.write("web.yaml", &web(&["2.10"]));
@@ -46,17 +52,33 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
     let opened = super::support::parse("hold kept outside > 198.51.100.10:30080");
     let checked = super::support::parse("check kept");
     let mut session = ferrovia_lab::Session::new(&node.world);
-    assert_eq!(session.run(opened.steps[0].flows("nft")), Vec::<String>::new());
-    for pods in [&["1.10", "2.10"][..], &["1.10", "1.11", "2.10", "2.11"], &["2.11"], &[], &["1.12"]] {
+    assert_eq!(
+        session.run(opened.steps[0].flows("nft")),
+        Vec::<String>::new()
+    );
+    for pods in [
+        &["1.10", "2.10"][..],
+        &["1.10", "1.11", "2.10", "2.11"],
+        &["2.11"],
+        &[],
+        &["1.12"],
+    ] {
         node.write("web.yaml", &web(pods));
         let answer = match pods {
             [] => "refused".to_owned(),
             [pod, ..] => format!("10.244.{pod}:8080 sticky"),
         };
         if pods.len() < 2 {
-            node.expect_soon(&format!("pod-c > 10.96.0.10:80 => {}", answer.replace(" sticky", hairpin(pods))));
+            node.expect_soon(&format!(
+                "pod-c > 10.96.0.10:80 => {}",
+                answer.replace(" sticky", hairpin(pods))
+            ));
         }
-        assert_eq!(session.run(checked.steps[0].flows("nft")), Vec::<String>::new(), "{pods:?}");
+        assert_eq!(
+            session.run(checked.steps[0].flows("nft")),
+            Vec::<String>::new(),
+            "{pods:?}"
+        );
     }
 }
 
@@ -74,12 +96,18 @@ fn a_new_address_of_the_node_answers_node_ports() {
     node.stop(libc::SIGTERM);
     let mut command = node.ferrovia();
     command.arg("run").arg("--manifests").arg(node.folder());
-    command.args(["--node-name=node-1", "--nodeport-addresses=198.51.100.64/26"]);
+    command.args([
+        "--node-name=node-1",
+        "--nodeport-addresses=198.51.100.64/26",
+    ]);
     let mut child = command.spawn().expect("ferrovia can be started");
     node.expect_soon("outside > 198.51.100.10:30080 => refused");
     node.on_node("ip", &["address", "add", "198.51.100.70/24", "dev", "eth0"]);
     node.expect_soon("outside > 198.51.100.70:30080 => 10.244.2.10:8080 masq");
     node.expect("outside > 198.51.100.10:30080 => refused");
     node.on_node("ip", &["address", "del", "198.51.100.70/24", "dev", "eth0"]);
-    child.kill().and_then(|()| child.wait()).expect("the daemon can be killed");
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .expect("the daemon can be killed");
 }

@@ -33,7 +33,10 @@ fn any_chain_of_changes_ends_like_one_full_sync() {
 
 fn changes(seed: u64, steps: usize) {
     let world = World::new(Spec::default()).expect("the lab can be built");
-    let options = BTreeMap::from([("cluster-cidr".to_owned(), "10.244.0.0/16,fd00:10:244::/48".to_owned())]);
+    let options = BTreeMap::from([(
+        "cluster-cidr".to_owned(),
+        "10.244.0.0/16,fd00:10:244::/48".to_owned(),
+    )]);
     let mut cluster = Cluster::start(&options, &world);
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut log = Vec::new();
@@ -41,12 +44,23 @@ fn changes(seed: u64, steps: usize) {
         let yaml = change(&mut dice);
         log.push(yaml.clone());
         // A deletion of what is not there is no change.
-        let Ok(events) = cluster.objects.step(&yaml, 0) else { continue };
+        let Ok(events) = cluster.objects.step(&yaml, 0) else {
+            continue;
+        };
         let problems = cluster.take(events);
-        assert!(problems.is_empty(), "seed {seed}, step {step}: {problems:?}\n{}", log.join("\n---\n"));
+        assert!(
+            problems.is_empty(),
+            "seed {seed}, step {step}: {problems:?}\n{}",
+            log.join("\n---\n")
+        );
         for family in Family::ALL {
             let difference = cluster.compare_with_scratch(family);
-            assert_eq!(difference, None, "seed {seed}, step {step}, {family}:\n{}", log.join("\n---\n"));
+            assert_eq!(
+                difference,
+                None,
+                "seed {seed}, step {step}, {family}:\n{}",
+                log.join("\n---\n")
+            );
         }
     }
 }
@@ -97,7 +111,11 @@ status: {{ loadBalancer: {{ ingress: [{{ ip: 203.0.113.{shared} }}, {{ ip: '2001
 }
 
 fn slice_manifest(dice: &mut Dice, service: u64) -> String {
-    let (family, prefix) = if dice.roll(2) == 0 { ("IPv4", "10.244.") } else { ("IPv6", "fd00:10:244:") };
+    let (family, prefix) = if dice.roll(2) == 0 {
+        ("IPv4", "10.244.")
+    } else {
+        ("IPv6", "fd00:10:244:")
+    };
     let number = dice.roll(2) + if family == "IPv6" { 2 } else { 0 };
     let mut text = format!(
         "kind: EndpointSlice

@@ -11,19 +11,32 @@ const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq";
 
 fn generation(node: &Node) -> u32 {
-    let _inside = node.world.enter(Role::Node).expect("the node can be entered");
-    Nft::open().and_then(|mut nft| nft.generation()).expect("nf_tables answers")
+    let _inside = node
+        .world
+        .enter(Role::Node)
+        .expect("the node can be entered");
+    Nft::open()
+        .and_then(|mut nft| nft.generation())
+        .expect("nf_tables answers")
 }
 
 #[test]
 fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
     let node = Node::new();
     node.write("web.yaml", &web(&["1.10", "2.10"]));
-    node.write("more.yaml", &service("more", 11, 30081, &["1.10", "1.11", "2.11"]));
+    node.write(
+        "more.yaml",
+        &service("more", 11, 30081, &["1.10", "1.11", "2.11"]),
+    );
     node.start();
     // History that a fresh plan would not repeat: slots that were refilled, chains that were left over.
-    node.write("more.yaml", &service("more", 11, 30081, &["1.11", "2.11", "2.12"]));
-    node.expect_soon("pod-d > 10.96.0.11:80 => 10.244.1.11:8080 | 10.244.2.11:8080 | 10.244.2.12:8080");
+    node.write(
+        "more.yaml",
+        &service("more", 11, 30081, &["1.11", "2.11", "2.12"]),
+    );
+    node.expect_soon(
+        "pod-d > 10.96.0.11:80 => 10.244.1.11:8080 | 10.244.2.11:8080 | 10.244.2.12:8080",
+    );
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(node.stop(libc::SIGTERM), Some(0));
     node.expect(ANSWERS);
@@ -31,7 +44,12 @@ fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
     assert!(node.once().status.success());
     node.start();
     std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(generation(&node), before, "nothing was written:\n{}", node.log());
+    assert_eq!(
+        generation(&node),
+        before,
+        "nothing was written:\n{}",
+        node.log()
+    );
     node.expect(ANSWERS);
 }
 
@@ -50,7 +68,15 @@ fn what_changed_while_it_was_away_is_written_at_start() {
 fn killed_at_any_moment_it_comes_back_to_the_same_state() {
     let node = Node::new();
     for number in 0..400 {
-        node.write(&format!("{number}.yaml"), &service(&format!("s{number}"), 1000 + number, 30100 + number, &["1.10", "2.10"]));
+        node.write(
+            &format!("{number}.yaml"),
+            &service(
+                &format!("s{number}"),
+                1000 + number,
+                30100 + number,
+                &["1.10", "2.10"],
+            ),
+        );
     }
     // From before the first write to well behind it.
     for pause in [0, 5, 15, 30, 60, 100, 200, 400] {
@@ -61,7 +87,12 @@ fn killed_at_any_moment_it_comes_back_to_the_same_state() {
     node.start();
     let before = generation(&node);
     assert!(node.once().status.success());
-    assert_eq!(generation(&node), before, "the state is whole:\n{}", node.log());
+    assert_eq!(
+        generation(&node),
+        before,
+        "the state is whole:\n{}",
+        node.log()
+    );
     node.expect("pod-c > 10.96.3.232:80 => 10.244.1.10:8080 | 10.244.2.10:8080");
     node.expect("pod-c > 10.96.5.119:80 => 10.244.1.10:8080 | 10.244.2.10:8080");
 }
@@ -72,11 +103,22 @@ fn connections_survive_a_kill_and_a_restart() {
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
     let mut session = ferrovia_lab::Session::new(&node.world);
-    let opened = super::support::parse("hold kept outside > 198.51.100.10:30080\nhold inner pod-c > 10.96.0.10:80");
+    let opened = super::support::parse(
+        "hold kept outside > 198.51.100.10:30080\nhold inner pod-c > 10.96.0.10:80",
+    );
     let checked = super::support::parse("check kept\ncheck inner");
-    assert_eq!(session.run(opened.steps[0].flows("nft")), Vec::<String>::new());
+    assert_eq!(
+        session.run(opened.steps[0].flows("nft")),
+        Vec::<String>::new()
+    );
     node.stop(libc::SIGKILL);
-    assert_eq!(session.run(checked.steps[0].flows("nft")), Vec::<String>::new());
+    assert_eq!(
+        session.run(checked.steps[0].flows("nft")),
+        Vec::<String>::new()
+    );
     node.start();
-    assert_eq!(session.run(checked.steps[0].flows("nft")), Vec::<String>::new());
+    assert_eq!(
+        session.run(checked.steps[0].flows("nft")),
+        Vec::<String>::new()
+    );
 }

@@ -30,10 +30,15 @@ impl Node {
     pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("ferrovia-daemon-{}-{number}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("ferrovia-daemon-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
         let world = World::new(Spec::default()).expect("the lab can be built");
-        Self { world, folder, daemon: Mutex::new(None) }
+        Self {
+            world,
+            folder,
+            daemon: Mutex::new(None),
+        }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -58,16 +63,23 @@ impl Node {
 
     /// `ferrovia run --once` on the folder.
     pub(crate) fn once(&self) -> Output {
-        self.run_command().arg("--once").output().expect("ferrovia can be started")
+        self.run_command()
+            .arg("--once")
+            .output()
+            .expect("ferrovia can be started")
     }
 
     fn run_command(&self) -> Command {
         let mut command = self.ferrovia();
-        command.arg("run").arg("--manifests").arg(&self.folder).args([
-            "--node-name=node-1",
-            "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
-            "--nodeport-addresses=all",
-        ]);
+        command
+            .arg("run")
+            .arg("--manifests")
+            .arg(&self.folder)
+            .args([
+                "--node-name=node-1",
+                "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+                "--nodeport-addresses=all",
+            ]);
         command
     }
 
@@ -78,7 +90,11 @@ impl Node {
     }
 
     pub(crate) fn start_without_waiting(&self) {
-        let mut child = self.run_command().stderr(Stdio::piped()).spawn().expect("ferrovia can be started");
+        let mut child = self
+            .run_command()
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ferrovia can be started");
         let log = Arc::new(Mutex::new(String::new()));
         let (stderr, lines) = (child.stderr.take().expect("it is piped"), Arc::clone(&log));
         std::thread::spawn(move || {
@@ -99,30 +115,59 @@ impl Node {
     }
 
     pub(crate) fn wait_for_log(&self, words: &str) {
-        wait(|| if self.log().contains(words) { Ok(()) } else { Err(format!("no {words:?} in the log:\n{}", self.log())) });
+        wait(|| {
+            if self.log().contains(words) {
+                Ok(())
+            } else {
+                Err(format!("no {words:?} in the log:\n{}", self.log()))
+            }
+        });
     }
 
     /// Ends the daemon with a signal; answers with its exit code, if it ended by itself.
     pub(crate) fn stop(&self, signal: libc::c_int) -> Option<i32> {
         let mut daemon = self.running().take().expect("the daemon runs");
-        let kill = Command::new("kill").arg(format!("-{signal}")).arg(daemon.child.id().to_string()).status();
+        let kill = Command::new("kill")
+            .arg(format!("-{signal}"))
+            .arg(daemon.child.id().to_string())
+            .status();
         assert!(kill.expect("kill can be run").success());
         daemon.child.wait().expect("the daemon is our child").code()
     }
 
     /// Runs a program in the node's namespace; it must succeed.
     pub(crate) fn on_node(&self, program: &str, arguments: &[&str]) -> String {
-        let output = self.world.exec(Role::Node, program).args(arguments).output().expect("the program can be run");
-        assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = self
+            .world
+            .exec(Role::Node, program)
+            .args(arguments)
+            .output()
+            .expect("the program can be run");
+        assert!(
+            output.status.success(),
+            "{program} {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Feeds text to a program in the node's namespace; it must succeed.
     pub(crate) fn feed(&self, program: &str, arguments: &[&str], input: &str) {
         let mut command = self.world.exec(Role::Node, program);
-        let mut child = command.args(arguments).stdin(Stdio::piped()).spawn().expect("the program can be run");
-        std::io::Write::write_all(&mut child.stdin.take().expect("it is piped"), input.as_bytes()).expect("it reads");
-        assert!(child.wait().expect("it is our child").success(), "{program} {arguments:?}");
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("the program can be run");
+        std::io::Write::write_all(
+            &mut child.stdin.take().expect("it is piped"),
+            input.as_bytes(),
+        )
+        .expect("it reads");
+        assert!(
+            child.wait().expect("it is our child").success(),
+            "{program} {arguments:?}"
+        );
     }
 
     /// What is wrong with these flows now.
@@ -132,7 +177,12 @@ impl Node {
 
     /// These flows hold now.
     pub(crate) fn expect(&self, flows: &str) {
-        assert_eq!(self.problems(flows), Vec::<String>::new(), "log:\n{}", self.log());
+        assert_eq!(
+            self.problems(flows),
+            Vec::<String>::new(),
+            "log:\n{}",
+            self.log()
+        );
     }
 
     /// These flows hold soon.
@@ -147,7 +197,10 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // A test that failed may have poisoned the lock; the daemon must go all the same.
-        let running = self.daemon.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let running = self
+            .daemon
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(daemon) = running {
             let _ = daemon.child.kill();
             let _ = daemon.child.wait();
@@ -183,7 +236,10 @@ pub(crate) fn service(name: &str, number: u32, node_port: u32, pods: &[&str]) ->
         pods.iter().fold(String::new(), |mut text, pod| {
             let (node, host) = pod.split_once('.').expect("a pod is `node.host`");
             let separator = if prefix.contains(':') { "::" } else { "." };
-            let _ = writeln!(text, "- {{ addresses: ['{prefix}{node}{separator}{host}'], nodeName: node-{node} }}");
+            let _ = writeln!(
+                text,
+                "- {{ addresses: ['{prefix}{node}{separator}{host}'], nodeName: node-{node} }}"
+            );
             text
         })
     };

@@ -85,8 +85,26 @@ fn from_its_nftables_mode_without_a_gap() {
 fn from_its_iptables_mode_without_a_gap() {
     for tool in ["iptables-nft", "iptables-legacy"] {
         let node = Node::new();
-        node.feed(&format!("{tool}-restore"), &["--noflush"], KUBE_PROXY_CHAINS);
-        node.on_node(tool, &["-t", "nat", "-A", "PREROUTING", "-p", "tcp", "--dport", "9", "-j", "RETURN"]);
+        node.feed(
+            &format!("{tool}-restore"),
+            &["--noflush"],
+            KUBE_PROXY_CHAINS,
+        );
+        node.on_node(
+            tool,
+            &[
+                "-t",
+                "nat",
+                "-A",
+                "PREROUTING",
+                "-p",
+                "tcp",
+                "--dport",
+                "9",
+                "-j",
+                "RETURN",
+            ],
+        );
         node.write("web.yaml", &web(&["2.10"]));
         let save = || node.on_node(&format!("{tool}-save"), &["-t", "nat"]);
         answered_throughout(&node, || {
@@ -108,12 +126,23 @@ fn cleanup_leaves_kube_proxy_alone_unless_asked() {
     node.feed("nft", &["-f", "-"], KUBE_PROXY_TABLE);
     node.feed("iptables-nft-restore", &["--noflush"], KUBE_PROXY_CHAINS);
     let cleanup = |arguments: &[&str]| {
-        let output = node.ferrovia().arg("cleanup").args(arguments).output().expect("ferrovia can be started");
+        let output = node
+            .ferrovia()
+            .arg("cleanup")
+            .args(arguments)
+            .output()
+            .expect("ferrovia can be started");
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert_eq!(cleanup(&[]), "nothing to remove in this network namespace\n");
+    assert_eq!(
+        cleanup(&[]),
+        "nothing to remove in this network namespace\n"
+    );
     let said = cleanup(&["--kube-proxy"]);
-    assert!(said.contains("IPv4 table kube-proxy") && said.contains("iptables-nft: removed 3 chains"), "{said}");
+    assert!(
+        said.contains("IPv4 table kube-proxy") && said.contains("iptables-nft: removed 3 chains"),
+        "{said}"
+    );
     assert!(!node.on_node("iptables-nft-save", &[]).contains("KUBE-"));
 }
