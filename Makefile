@@ -9,12 +9,13 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 KEEP ?=
+TARGET := $(or $(CARGO_TARGET_DIR),./target)
 
 .PHONY: demo test bench lint bless tools
 
 demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
-	./target/release/ferrovia-demo --ferrovia ./target/release/ferrovia --manifests examples $(if $(KEEP),--keep)
+	$(TARGET)/release/ferrovia-demo --ferrovia $(TARGET)/release/ferrovia --manifests examples $(if $(KEEP),--keep)
 
 test: tools
 	$(CARGO) test --workspace --all-targets

@@ -105,6 +105,14 @@ impl<'w> Caller<'w> {
         }
     }
 
+    /// Asks for a page over HTTP, at a port that is one of the world's HTTP ports in the end.
+    pub fn get(&self, from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> Outcome {
+        match self.start(Protocol::Tcp, from, to) {
+            Ok(mut call) => call.get(Instant::now() + timeout),
+            Err(error) => outcome_of(&error),
+        }
+    }
+
     /// Sends the first packet of a call.
     pub fn start(
         &self,
@@ -176,6 +184,23 @@ impl Call {
                 source_port,
             } => read_init_ack(socket, *source_port, self.own_source, deadline),
         };
+        self.outcome(line)
+    }
+
+    /// Sends an HTTP request once the connection stands, and waits for the answer.
+    pub fn get(&mut self, deadline: Instant) -> Outcome {
+        let line = match &mut self.transport {
+            Transport::Tcp(stream) => established(stream, deadline)
+                .and_then(|()| stream.write_all(b"GET / HTTP/1.0\r\n\r\n"))
+                .and_then(|()| read_body(stream, deadline)),
+            Transport::Udp(_) | Transport::Sctp { .. } => {
+                Err(io::Error::other("HTTP is spoken over TCP"))
+            }
+        };
+        self.outcome(line)
+    }
+
+    fn outcome(&self, line: io::Result<String>) -> Outcome {
         match line {
             Ok(line) => parse_introduction(&line, self.own_source).map_or_else(
                 || Outcome::Other(format!("strange answer {line:?}")),
@@ -287,6 +312,18 @@ fn read_line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<Str
         }
     }
     Ok(Some(String::from_utf8_lossy(&line).into_owned()))
+}
+
+/// Reads an HTTP response to its end, which is where the server closes, and returns the body.
+fn read_body(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
+    let mut response = String::new();
+    while let Some(lines) = read_line(stream, deadline)? {
+        response += &lines;
+    }
+    let (_, body) = response
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| io::Error::other(format!("no HTTP answer: {response:?}")))?;
+    Ok(body.to_owned())
 }
 
 fn read_datagram(socket: &UdpSocket, deadline: Instant) -> io::Result<String> {

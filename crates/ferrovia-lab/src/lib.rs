@@ -11,6 +11,7 @@
 //! - [`client`]: one call from one place, and what became of it.
 //! - [`flow`]: the lines of a `flows` section, as values.
 //! - [`run`]: flows sent through a world; `judge`: whether what came back is right.
+//! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
 //! - [`document`]: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
 //!
@@ -21,6 +22,7 @@ pub mod case;
 pub mod client;
 pub mod document;
 pub mod flow;
+pub mod interrupt;
 mod judge;
 pub mod layout;
 pub mod run;

@@ -5,7 +5,7 @@
 //!
 //! Every answer is one line, `<pod> <local ip>:<port> <peer ip>`: who answered, where the packet
 //! went in the end, and which source address the server saw. A TCP connection stays open and
-//! echoes every further byte.
+//! echoes every further byte. On HTTP ports the line is the body of the answer to any request.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -85,16 +85,20 @@ impl Drop for Servers {
 }
 
 /// Opens a pod's sockets: every port, protocol and family. The thread must be in its namespace.
-pub(crate) fn listen(pod: Pod, ports: &[u16]) -> io::Result<Vec<Socket>> {
+pub(crate) fn listen(pod: Pod, ports: &[u16], http_ports: &[u16]) -> io::Result<Vec<Socket>> {
     let mut sockets = vec![];
     for address in [IpAddr::V4(pod.v4()), IpAddr::V6(pod.v6())] {
-        for port in ports {
-            let local = SocketAddr::new(address, *port);
-            let listener = TcpListener::bind(local)?;
-            listener.set_nonblocking(true)?;
+        for port in http_ports {
             sockets.push(Socket {
                 pod,
-                kind: Kind::Listener(listener),
+                kind: Kind::HttpListener(listener(SocketAddr::new(address, *port))?),
+            });
+        }
+        for port in ports {
+            let local = SocketAddr::new(address, *port);
+            sockets.push(Socket {
+                pod,
+                kind: Kind::Listener(listener(local)?),
             });
             let datagrams = UdpSocket::bind(local)?;
             datagrams.set_nonblocking(true)?;
@@ -115,6 +119,12 @@ pub(crate) fn listen(pod: Pod, ports: &[u16]) -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
+fn listener(local: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(local)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
 /// A socket that belongs to a pod.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -126,6 +136,9 @@ pub(crate) struct Socket {
 enum Kind {
     Listener(TcpListener),
     Stream(TcpStream),
+    HttpListener(TcpListener),
+    /// A connection whose request has not come yet.
+    HttpStream(TcpStream),
     Udp(UdpSocket),
     /// A raw socket; for the standard library anything that sends and receives datagrams is UDP.
     Sctp {
@@ -138,8 +151,8 @@ enum Kind {
 impl Kind {
     fn descriptor(&self) -> RawFd {
         match self {
-            Self::Listener(socket) => socket.as_raw_fd(),
-            Self::Stream(socket) => socket.as_raw_fd(),
+            Self::Listener(socket) | Self::HttpListener(socket) => socket.as_raw_fd(),
+            Self::Stream(socket) | Self::HttpStream(socket) => socket.as_raw_fd(),
             Self::Udp(socket) | Self::Sctp { socket, .. } => socket.as_raw_fd(),
         }
     }
@@ -169,7 +182,7 @@ struct Server {
 enum Next {
     Keep,
     Close,
-    Adopt(TcpStream),
+    Adopt(Kind),
 }
 
 impl Server {
@@ -226,6 +239,8 @@ impl Server {
         let next = match kind {
             Kind::Listener(listener) => greet(pod, listener),
             Kind::Stream(stream) => echo(stream),
+            Kind::HttpListener(listener) => admit(listener),
+            Kind::HttpStream(stream) => respond(pod, stream),
             Kind::Udp(socket) => answer_datagram(pod, socket).map(|()| Next::Keep),
             Kind::Sctp {
                 socket,
@@ -236,11 +251,8 @@ impl Server {
         match next {
             Ok(Next::Close) => drop(self.sockets.remove(&descriptor)),
             // A stream that cannot be watched is closed, which its client will notice.
-            Ok(Next::Adopt(stream)) => {
-                let _ = self.adopt(Socket {
-                    pod,
-                    kind: Kind::Stream(stream),
-                });
+            Ok(Next::Adopt(kind)) => {
+                let _ = self.adopt(Socket { pod, kind });
             }
             Ok(Next::Keep) | Err(_) => {}
         }
@@ -256,7 +268,33 @@ fn greet(pod: Pod, listener: &TcpListener) -> io::Result<Next> {
     let (mut stream, peer) = listener.accept()?;
     stream.set_nonblocking(true)?;
     stream.write_all(introduction(pod, stream.local_addr()?, peer.ip()).as_bytes())?;
-    Ok(Next::Adopt(stream))
+    Ok(Next::Adopt(Kind::Stream(stream)))
+}
+
+fn admit(listener: &TcpListener) -> io::Result<Next> {
+    let (stream, _) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok(Next::Adopt(Kind::HttpStream(stream)))
+}
+
+/// Answers whatever was asked. Requests of the lab and of curl fit into the first packet, so its
+/// arrival is taken for the whole request.
+fn respond(pod: Pod, mut stream: &TcpStream) -> io::Result<Next> {
+    match stream.read(&mut [0; 4096]) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Keep),
+        Ok(0) | Err(_) => return Ok(Next::Close),
+        Ok(_) => {}
+    }
+    // The peer may have reset the connection meanwhile; it is closed either way.
+    if let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) {
+        let line = introduction(pod, local, peer.ip());
+        let length = line.len();
+        let response = format!(
+            "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{line}"
+        );
+        let _ = stream.write_all(response.as_bytes());
+    }
+    Ok(Next::Close)
 }
 
 fn echo(mut stream: &TcpStream) -> io::Result<Next> {

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,6 +42,36 @@ pub(crate) fn start_inside(command: &mut Command, namespace: Arc<File>) {
 pub(crate) fn kill(pid: libc::pid_t) {
     // SAFETY: kill takes two integers.
     unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// The signals that ask a program to end: Ctrl-C, `kill`, and a terminal that was closed.
+pub(crate) struct EndSignals(libc::sigset_t);
+
+impl EndSignals {
+    /// Holds the signals back in this thread, and in all threads and children it starts.
+    pub(crate) fn block() -> io::Result<Self> {
+        // SAFETY: all zeroes is a valid sigset_t, and the calls get a live pointer to it.
+        let set = unsafe {
+            let mut set: libc::sigset_t = zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            set
+        };
+        // SAFETY: the set is whole, and the old mask is not asked for.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut()) } {
+            0 => Ok(Self(set)),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Waits until one of them comes.
+    pub(crate) fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: both pointers are to live values. It fails only for an invalid set.
+        unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };
+    }
 }
 
 /// The kinds of socket the lab opens by hand.

@@ -27,6 +27,8 @@ const NAMES: &str = "/run/netns";
 pub struct Spec {
     /// The ports on which every pod answers, over every protocol.
     pub ports: Vec<u16>,
+    /// The ports on which every pod answers HTTP requests.
+    pub http_ports: Vec<u16>,
     /// Whether the local pods are on a bridge, `cbr0`, instead of on a routed link each.
     pub bridge: bool,
 }
@@ -35,6 +37,7 @@ impl Default for Spec {
     fn default() -> Self {
         Self {
             ports: vec![53, 80, 443, 5000, 8080, 8081, 8443, 9090, 9376, 9999],
+            http_ports: vec![],
             bridge: false,
         }
     }
@@ -134,7 +137,7 @@ impl World {
     pub fn start(&self, pod: Pod) -> Result<(), Error> {
         let sockets = {
             let _inside = self.enter(pod.role())?;
-            servers::listen(pod, &self.spec.ports)
+            servers::listen(pod, &self.spec.ports, &self.spec.http_ports)
                 .map_err(failed(format!("listen in {}", pod.name())))?
         };
         self.servers
@@ -261,13 +264,21 @@ impl Namespaces {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Gives every namespace its addresses and routes, all at the same time.
+    /// Gives every namespace its addresses and routes, then sees to it that its links carry.
     fn configure(&self, bridge: bool) -> Result<(), Error> {
+        self.everywhere(|role| wiring::configuration(role, bridge))?;
+        self.everywhere(wiring::settle)
+    }
+
+    /// Runs `ip -batch` in every namespace, in all at the same time.
+    fn everywhere(&self, lines: impl Fn(Role) -> String) -> Result<(), Error> {
         let started: Vec<_> = Role::ALL
             .into_iter()
             .map(|role| {
-                let lines = wiring::configuration(role, bridge);
-                start_ip(&["-n", self.get(role).name.as_str(), "-batch", "-"], &lines)
+                start_ip(
+                    &["-n", self.get(role).name.as_str(), "-batch", "-"],
+                    &lines(role),
+                )
             })
             .collect();
         // Every child is waited for, also after one failed.

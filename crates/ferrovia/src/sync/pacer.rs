@@ -1,13 +1,15 @@
 //! When to sync. Pure: it is told the time.
 //!
 //! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Somebody
-//! else's change is repaired at once, but not again and again without a pause: two programs that undo each other's work must not eat the
+//! else's change is repaired in a moment, but not again and again without a pause: two programs that undo each other's work must not eat the
 //! machine. Every sync period the rules are checked; leftovers go when things have been quiet for a moment.
 
 use std::time::{Duration, Instant};
 
 /// The first pause after a failure.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// One commit of somebody else's may be told in several pieces, a moment apart.
+const REPAIR_AFTER: Duration = Duration::from_millis(2);
 /// The least time from one repair to the next.
 const REPAIR_PAUSE: Duration = Duration::from_millis(50);
 /// How long leftovers may stay: long enough that a rolling update does not remove what its next step needs.
@@ -83,9 +85,8 @@ impl Pacer {
 
     /// Somebody else changed our rules.
     pub fn request_repair(&mut self, now: Instant) {
-        let earliest = self
-            .last_repair
-            .map_or(now, |last| now.max(last + REPAIR_PAUSE));
+        let at = now + REPAIR_AFTER;
+        let earliest = self.last_repair.map_or(at, |last| at.max(last + REPAIR_PAUSE));
         self.repair_at.get_or_insert(earliest);
     }
 
@@ -239,9 +240,9 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_is_due_at_once_but_not_again_and_again() {
+    fn a_repair_is_due_soon_but_not_again_and_again() {
         let (mut pacer, now) = pacer(Duration::ZERO);
-        pacer.request_repair(now);
+        pacer.request_repair(now - REPAIR_AFTER);
         assert_eq!(pacer.due(now), Some(Due::Sync));
         pacer.synced(true, false, now);
         pacer.request_repair(now + 10 * MS);

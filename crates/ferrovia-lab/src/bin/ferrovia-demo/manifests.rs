@@ -1,0 +1,104 @@
+//! A copy of the manifests that the demo may edit, so that the folder of the repository stays as it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+/// A folder of the demo's own. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    root: PathBuf,
+}
+
+impl Scratch {
+    /// Copies the manifests of a folder.
+    pub(crate) fn copy_of(folder: &Path) -> anyhow::Result<Self> {
+        // The number keeps demos that run at the same time apart.
+        let root = std::env::temp_dir().join(format!("ferrovia-demo-{}", std::process::id()));
+        let scratch = Self { root };
+        fs::create_dir_all(scratch.manifests())
+            .with_context(|| format!("cannot make {}", scratch.manifests().display()))?;
+        let entries = fs::read_dir(folder)
+            .with_context(|| format!("cannot read the folder {}", folder.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|ending| ending == "yaml")
+                && let Some(name) = path.file_name()
+            {
+                fs::copy(&path, scratch.manifests().join(name))
+                    .with_context(|| format!("cannot copy {}", path.display()))?;
+            }
+        }
+        Ok(scratch)
+    }
+
+    /// The folder for the proxy to follow.
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.root.join("manifests")
+    }
+
+    /// A place for files that are no manifests.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Takes the lines with a word out of a file, as a person would with an editor, and returns
+    /// what the file was before.
+    pub(crate) fn remove_lines(&self, file: &str, word: &str) -> anyhow::Result<String> {
+        let path = self.manifests().join(file);
+        let before =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let after: String = before
+            .split_inclusive('\n')
+            .filter(|line| !line.contains(word))
+            .collect();
+        ensure!(before != after, "{file} has no line with {word}");
+        self.replace(file, &after)?;
+        Ok(before)
+    }
+
+    /// Writes a file anew. It is renamed into place, as editors do: never is there half a file.
+    pub(crate) fn replace(&self, file: &str, content: &str) -> anyhow::Result<()> {
+        let (draft, path) = (self.root.join("draft"), self.manifests().join(file));
+        fs::write(&draft, content)
+            .and_then(|()| fs::rename(&draft, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.root) {
+            eprintln!("cannot remove {}: {error}", self.root.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_is_edited_and_the_folder_is_not() {
+        let folder =
+            std::env::temp_dir().join(format!("ferrovia-demo-test-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("web.yaml"), "a\nb 1\nc\n").unwrap();
+        fs::write(folder.join("README.md"), "no manifest").unwrap();
+        let scratch = Scratch::copy_of(&folder).unwrap();
+        let copy = scratch.manifests().join("web.yaml");
+        assert!(!scratch.manifests().join("README.md").exists());
+
+        let before = scratch.remove_lines("web.yaml", "b 1").unwrap();
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "a\nc\n");
+        assert!(scratch.remove_lines("web.yaml", "b 1").is_err());
+        scratch.replace("web.yaml", &before).unwrap();
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "a\nb 1\nc\n");
+
+        let root = scratch.root().to_owned();
+        drop(scratch);
+        assert!(!root.exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,373 @@
+//! Calls from places of the cluster, and who answered them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ferrovia_lab::client::{Caller, DROP_WAIT, PATIENCE};
+use ferrovia_lab::{Outcome, Place, Pod, Protocol, World};
+
+/// A survey ends after so many failures: what follows would be more of the same, and slow.
+const GIVE_UP: u32 = 3;
+
+/// Between two calls of one client under traffic: thousands of calls a second, but a processor
+/// left for the proxy on a small machine.
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// Calls to an address that should stay silent, all at the same time.
+const SILENT_TRIES: usize = 4;
+
+/// Who calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub(crate) place: Place,
+    /// One of the place's addresses, where it has several; otherwise the routes choose.
+    pub(crate) source: Option<IpAddr>,
+}
+
+impl Client {
+    /// A client at a place, with the address it usually has.
+    pub(crate) const fn at(place: Place) -> Self {
+        Self {
+            place,
+            source: None,
+        }
+    }
+
+    /// A client in a pod.
+    pub(crate) const fn in_pod(pod: Pod) -> Self {
+        Self::at(Place::Pod(pod))
+    }
+
+    fn source(self, to: IpAddr) -> Option<IpAddr> {
+        self.source.or_else(|| self.place.source(to))
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source {
+            Some(source) => write!(f, "{} {source}", self.place),
+            None => self.place.fmt(f),
+        }
+    }
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Http(SocketAddr),
+    Udp(SocketAddr),
+}
+
+impl Target {
+    fn address(self) -> SocketAddr {
+        match self {
+            Self::Http(address) | Self::Udp(address) => address,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(address) => address.fmt(f),
+            Self::Udp(address) => write!(f, "{address} (UDP)"),
+        }
+    }
+}
+
+/// The source address that pods are expected to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The client's own.
+    Kept,
+    /// The node's: the packets were masqueraded.
+    Node,
+}
+
+/// What became of some calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) by_pod: BTreeMap<String, u32>,
+    pub(crate) failed: u32,
+    first_failure: Option<String>,
+    kept: u32,
+    masqueraded: u32,
+}
+
+impl Tally {
+    fn add(&mut self, world: &World, outcome: &Outcome) {
+        let Outcome::Answer(answer) = outcome else {
+            self.failed += 1;
+            self.first_failure
+                .get_or_insert_with(|| outcome.to_string());
+            return;
+        };
+        *self.by_pod.entry(answer.pod.clone()).or_default() += 1;
+        // Asked in this order because a client on the node has the node's address as its own.
+        if answer.seen_source == answer.own_source {
+            self.kept += 1;
+        } else if world.is_node_address(answer.seen_source) {
+            self.masqueraded += 1;
+        }
+    }
+
+    /// How many calls were answered.
+    pub(crate) fn answered(&self) -> u32 {
+        self.by_pod.values().sum()
+    }
+
+    /// Every call was answered, and there were some.
+    pub(crate) fn expect_no_failure(&self) -> Result<(), String> {
+        match &self.first_failure {
+            Some(failure) => Err(format!(
+                "{} calls failed, the first: {failure}",
+                self.failed
+            )),
+            None if self.answered() == 0 => Err("nobody called".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// These pods and no others answered, in proportion to their weights.
+    pub(crate) fn expect_shares(&self, shares: &[(Pod, u32)]) -> Result<(), String> {
+        let stranger = self
+            .by_pod
+            .keys()
+            .find(|name| shares.iter().all(|(pod, _)| pod.name() != *name));
+        if let Some(stranger) = stranger {
+            return Err(format!("{stranger} answered, which should not"));
+        }
+        let calls = f64::from(self.answered());
+        let weights: u32 = shares.iter().map(|(_, weight)| weight).sum();
+        for (pod, weight) in shares {
+            let share = f64::from(*weight) / f64::from(weights.max(1));
+            // Six standard deviations: chance goes beyond them twice in a thousand million runs.
+            let allowed = 6.0 * (calls * share * (1.0 - share)).sqrt();
+            let (seen, expected) = (f64::from(self.count(*pod)), calls * share);
+            if (seen - expected).abs() > allowed {
+                let name = pod.name();
+                return Err(format!(
+                    "{name} answered {seen} times, not about {expected:.0}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose address the pods saw.
+    pub(crate) fn seen_source(&self) -> &'static str {
+        if self.kept == self.answered() {
+            "the client itself"
+        } else if self.masqueraded == self.answered() {
+            "the node"
+        } else {
+            "various sources"
+        }
+    }
+
+    /// The pods always saw this kind of source.
+    pub(crate) fn expect_source(&self, source: Source) -> Result<(), String> {
+        let seen = match source {
+            Source::Kept => self.kept,
+            Source::Node => self.masqueraded,
+        };
+        if seen == self.answered() {
+            Ok(())
+        } else {
+            Err(format!(
+                "expected {source:?} as source, {} times it was not",
+                self.answered() - seen
+            ))
+        }
+    }
+
+    fn count(&self, pod: Pod) -> u32 {
+        self.by_pod.get(pod.name()).copied().unwrap_or_default()
+    }
+}
+
+/// Calls so many times, one after the other.
+pub(crate) fn survey(
+    world: &World,
+    client: Client,
+    target: Target,
+    calls: u32,
+) -> anyhow::Result<Tally> {
+    let caller = Caller::enter(world, client.place.role())?;
+    let mut tally = Tally::default();
+    for _ in 0..calls {
+        tally.add(world, &ask(&caller, client, target));
+        if tally.failed >= GIVE_UP {
+            break;
+        }
+    }
+    Ok(tally)
+}
+
+/// Calls where nothing should come back; what came back if something did.
+pub(crate) fn expect_silence(
+    world: &World,
+    client: Client,
+    target: Target,
+) -> anyhow::Result<Result<(), String>> {
+    let to = target.address();
+    let caller = Caller::enter(world, client.place.role())?;
+    let calls: Vec<_> = (0..SILENT_TRIES)
+        .map(|_| caller.start(Protocol::Tcp, client.source(to.ip()), to))
+        .collect::<Result<_, _>>()
+        .context("cannot call")?;
+    let deadline = Instant::now() + DROP_WAIT;
+    for mut call in calls {
+        // An HTTP server says nothing by itself: it has to be asked.
+        match call.get(deadline) {
+            Outcome::TimedOut => {}
+            other => return Ok(Err(format!("expected silence, saw {other}"))),
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// A call made under traffic.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    pub(crate) started: Instant,
+    pub(crate) outcome: Outcome,
+}
+
+impl Observation {
+    /// Whether a pod answered it.
+    pub(crate) fn is_by(&self, pod: Pod) -> bool {
+        matches!(&self.outcome, Outcome::Answer(answer) if answer.pod == pod.name())
+    }
+}
+
+/// Counts observations.
+pub(crate) fn tally(world: &World, observations: &[Observation]) -> Tally {
+    let mut tally = Tally::default();
+    for observation in observations {
+        tally.add(world, &observation.outcome);
+    }
+    tally
+}
+
+/// Does some work while clients call without a pause, each from a thread of its own. Returns what
+/// became of their calls, and of the work.
+pub(crate) fn during<T>(
+    world: &World,
+    clients: &[(Client, Target)],
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<(Vec<Observation>, T)> {
+    let over = AtomicBool::new(false);
+    let hammer = |client: Client, target: Target| -> anyhow::Result<Vec<Observation>> {
+        let caller = Caller::enter(world, client.place.role())?;
+        let mut observations = vec![];
+        while !over.load(Ordering::Relaxed) {
+            let started = Instant::now();
+            let outcome = ask(&caller, client, target);
+            observations.push(Observation { started, outcome });
+            thread::sleep(PAUSE);
+        }
+        Ok(observations)
+    };
+    let hammer = &hammer;
+    thread::scope(|scope| {
+        let threads: Vec<_> = clients
+            .iter()
+            .map(|(client, target)| scope.spawn(move || hammer(*client, *target)))
+            .collect();
+        let result = work();
+        over.store(true, Ordering::Relaxed);
+        let mut observations = vec![];
+        for thread in threads {
+            match thread.join() {
+                Ok(seen) => observations.extend(seen?),
+                Err(_) => bail!("a client's thread panicked"),
+            }
+        }
+        Ok((observations, result?))
+    })
+}
+
+/// Sends a datagram at every tick and only then waits for answers, so that each lost one stands for
+/// a tick without service. Returns which were answered, in order.
+pub(crate) fn pulse(
+    world: &World,
+    client: Client,
+    to: SocketAddr,
+    tick: Duration,
+    count: usize,
+) -> anyhow::Result<Vec<bool>> {
+    let caller = Caller::enter(world, client.place.role())?;
+    let mut calls = Vec::with_capacity(count);
+    let mut next = Instant::now();
+    for _ in 0..count {
+        calls.push(caller.start(Protocol::Udp, client.source(to.ip()), to));
+        next += tick;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    let deadline = Instant::now() + DROP_WAIT;
+    let answered = calls
+        .into_iter()
+        .map(|call| call.is_ok_and(|mut call| matches!(call.finish(deadline), Outcome::Answer(_))));
+    Ok(answered.collect())
+}
+
+fn ask(caller: &Caller<'_>, client: Client, target: Target) -> Outcome {
+    let to = target.address();
+    let from = client.source(to.ip());
+    match target {
+        Target::Http(_) => caller.get(from, to, PATIENCE),
+        Target::Udp(_) => caller.connect(Protocol::Udp, from, to, PATIENCE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(counts: &[(Pod, u32)]) -> Tally {
+        let by_pod = counts
+            .iter()
+            .map(|(pod, count)| (pod.name().to_owned(), *count));
+        Tally {
+            by_pod: by_pod.collect(),
+            ..Tally::default()
+        }
+    }
+
+    #[test]
+    fn shares_may_vary_as_chance_does() {
+        let even = [(Pod::A, 1), (Pod::B, 1)];
+        assert_eq!(
+            tally(&[(Pod::A, 110), (Pod::B, 90)]).expect_shares(&even),
+            Ok(())
+        );
+        assert!(
+            tally(&[(Pod::A, 150), (Pod::B, 50)])
+                .expect_shares(&even)
+                .is_err()
+        );
+        assert!(tally(&[(Pod::A, 100)]).expect_shares(&even).is_err());
+        assert!(
+            tally(&[(Pod::A, 95), (Pod::B, 95), (Pod::C, 1)])
+                .expect_shares(&even)
+                .is_err()
+        );
+        assert_eq!(
+            tally(&[(Pod::A, 890), (Pod::B, 110)]).expect_shares(&[(Pod::A, 9), (Pod::B, 1)]),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn no_calls_are_no_success() {
+        assert!(Tally::default().expect_no_failure().is_err());
+        assert_eq!(tally(&[(Pod::A, 1)]).expect_no_failure(), Ok(()));
+    }
+}
