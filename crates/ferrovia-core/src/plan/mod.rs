@@ -8,6 +8,17 @@ use std::fmt;
 
 use crate::desired::{Delta, Desired};
 
+/// How a full plan treats what it finds in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is changed as little as possible, and what is not wanted goes.
+    Adopt,
+    /// The same, but what belongs to services we know nothing of stays: not all objects could be read yet.
+    Keep,
+    /// Nothing of it is of use: writing on top of it has failed.
+    Replace,
+}
+
 /// A mode's planner for one family.
 ///
 /// It remembers what it planned last, on the understanding that every plan is applied before the next is asked for; after a failure the
@@ -19,7 +30,7 @@ pub trait Planner {
     type Plan: fmt::Display;
 
     /// Everything that must change to get from what is in the kernel to what is wanted.
-    fn full(&mut self, desired: &Desired, observed: &Self::Observed) -> Self::Plan;
+    fn full(&mut self, desired: &Desired, observed: &Self::Observed, found: Found) -> Self::Plan;
 
     /// What must change for a delta, given that everything before it is in the kernel. Work is proportional to the delta.
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Self::Plan;

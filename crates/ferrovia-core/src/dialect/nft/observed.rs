@@ -16,6 +16,8 @@ pub struct Observed {
     pub sets: BTreeMap<String, ObservedSet>,
     /// Tables of predecessors that would do our work a second time.
     pub predecessors: Vec<String>,
+    /// Things we would never write and cannot mend piece by piece, in words; with any of these the table is made anew.
+    pub oddities: Vec<String>,
 }
 
 /// A chain and its rules.

@@ -14,18 +14,30 @@ use crate::desired::{Desired, Frontend, ServicePort};
 use crate::dialect::nft::{Data, Key, KeyBuilder, Observed, ObservedSet, Verdict};
 use crate::model::PortKey;
 
-/// What the kernel's elements say about lists and classes.
-pub(super) fn adopt(desired: &Desired, observed: &Observed) -> (Registry, HashMap<PortKey, Lists>) {
+/// What the kernel's elements say about lists and classes. With `keep`, what belongs to services we do not know is spared as well.
+pub(super) fn adopt(
+    desired: &Desired,
+    observed: &Observed,
+    keep: bool,
+) -> (Registry, HashMap<PortKey, Lists>) {
     let kernel = Kernel::new(observed);
     let mut registry = Registry::default();
     for (pick, number) in kernel.classes() {
         registry.classes.adopt(pick, number);
+        if keep {
+            registry.classes.acquire(pick);
+        }
     }
     let lists = desired
         .ports
         .values()
         .map(|port| (port.key.clone(), kernel.lists(port, &mut registry)))
         .collect();
+    if keep {
+        kernel.numbers().for_each(|number| {
+            registry.adopt(number);
+        });
+    }
     registry.finish_adoption();
     (registry, lists)
 }
@@ -75,6 +87,18 @@ impl<'a> Kernel<'a> {
         })
     }
 
+    /// The numbers of all service ports that some frontend leads to.
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        let sets = [SetId::Services, SetId::NodePorts].into_iter();
+        let elements = sets
+            .filter_map(|set| self.set(set))
+            .flat_map(|set| &set.elements);
+        elements.filter_map(|(_, element)| match &element.data {
+            Some(Data::Value(value)) => number(value.as_bytes()).map(port_number),
+            _ => None,
+        })
+    }
+
     fn sticky_endpoints(&self) -> HashMap<u32, Vec<(u32, Target)>> {
         let mut by_port: HashMap<u32, Vec<_>> = HashMap::new();
         let elements = self
@@ -106,26 +130,21 @@ impl<'a> Kernel<'a> {
         let Some(number) = numbers.find(|number| registry.adopt(*number)) else {
             return Lists::default();
         };
-        let mut lists = Lists {
-            number: Some(number),
-            ..Lists::default()
+        let numbered = self.numbered(port_id(number));
+        let list = |id| List {
+            slots: self.slots(id, &numbered, port),
+            pick: None,
         };
-        self.adopt_numbers(&mut lists.numbered, port_id(number));
-        let list = |id| {
-            Some(List {
-                slots: self.slots(id, &lists.numbered, port),
-                pick: None,
-            })
-        };
-        let (cluster, local) = (list(port_id(number)), list(port_id(number) | LOCAL));
         Lists {
-            cluster,
-            local,
-            ..lists
+            number: Some(number),
+            cluster: Some(list(port_id(number))),
+            local: Some(Box::new(list(port_id(number) | LOCAL))),
+            numbered,
         }
     }
 
-    fn adopt_numbers(&self, numbered: &mut Vec<Option<Target>>, port: u32) {
+    fn numbered(&self, port: u32) -> Box<[Option<Target>]> {
+        let mut numbered = Vec::new();
         for (number, target) in self.sticky.get(&port).into_iter().flatten() {
             let index = (*number as usize).saturating_sub(1);
             if numbered.len() <= index {
@@ -133,6 +152,7 @@ impl<'a> Kernel<'a> {
             }
             numbered[index] = Some(*target);
         }
+        numbered.into()
     }
 
     fn frontend_id(&self, port: &ServicePort, frontend: Frontend) -> Option<u32> {
@@ -157,7 +177,7 @@ impl<'a> Kernel<'a> {
         }
     }
 
-    fn slots(&self, list: u32, numbered: &[Option<Target>], port: &ServicePort) -> Vec<Target> {
+    fn slots(&self, list: u32, numbered: &[Option<Target>], port: &ServicePort) -> Box<[Target]> {
         (0..)
             .map_while(|slot| self.slot(list, slot, numbered, port))
             .collect()

@@ -302,7 +302,9 @@ fn cluster_ips_check(node: &NodeRules) -> Vec<Rule> {
 fn masquerading(node: &NodeRules) -> Vec<Rule> {
     let hairpin = vec![Field::Saddr, Field::Daddr, Field::L4Proto, Field::Dport];
     vec![
-        Rule::when(Match::PriorityBits(TAG)).then(Statement::SetPriority(PriorityValue::None)),
+        Rule::when(Match::CtStatusDnat)
+            .and(Match::PriorityBits(TAG))
+            .then(Statement::SetPriority(PriorityValue::None)),
         Rule::when(Match::MarkBits(node.masquerade_mark))
             .then(Statement::MarkXor(node.masquerade_mark))
             .then(Statement::Masquerade),

@@ -32,12 +32,13 @@ impl Changes {
         self.sets.entry(set).or_default().deletes.push(element);
     }
 
-    /// What must change in a set to get from what is there to what is wanted.
+    /// What must change in a set to get from what is there to what is wanted. What is there and not wanted goes if `may_go` says so.
     pub(super) fn compare(
         &mut self,
         set: SetId,
         wanted: Vec<Element>,
         observed: Option<&ObservedSet>,
+        may_go: impl Fn(&Key) -> bool,
     ) {
         let Some(observed) = observed.filter(|observed| !observed.elements.is_empty()) else {
             self.sets.entry(set).or_default().adds.extend(wanted);
@@ -62,6 +63,7 @@ impl Changes {
         }
         let mut gone: Vec<Element> = leftover
             .into_keys()
+            .filter(|key| may_go(key))
             .filter_map(|key| {
                 let found = observed.elements.get(key)?;
                 Some(Element {

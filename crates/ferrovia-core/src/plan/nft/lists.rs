@@ -1,9 +1,9 @@
 //! The lists of a service port: their number in ids, their slots, their ways to pick.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::layout::{LOCAL, MAX_PORTS, MAX_STICKY, SetId, port_id};
-use super::pick::{Classes, Pick};
+use super::pick::{Classes, Pick, permanent_slots};
 use super::slots::{self, Target};
 use crate::desired::{Endpoint, ServicePort};
 use crate::dialect::nft::{Element, Key, KeyBuilder};
@@ -15,18 +15,18 @@ pub(super) struct Lists {
     /// The service port's number; none without endpoints.
     pub(super) number: Option<u32>,
     /// With affinity: which endpoint has which number, starting with 1.
-    pub(super) numbered: Vec<Option<Target>>,
+    pub(super) numbered: Box<[Option<Target>]>,
     /// The list for policy Cluster.
     pub(super) cluster: Option<List>,
-    /// The list for policy Local.
-    pub(super) local: Option<List>,
+    /// The list for policy Local. Few have one, so it takes no room where there is none.
+    pub(super) local: Option<Box<List>>,
 }
 
 /// One list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct List {
     /// Who stands in which slot.
-    pub(super) slots: Vec<Target>,
+    pub(super) slots: Box<[Target]>,
     /// How to pick, with the number of the class; none while that is not known.
     pub(super) pick: Option<(Pick, u32)>,
 }
@@ -36,8 +36,13 @@ impl Lists {
     pub(super) fn get(&self, policy: TrafficPolicy) -> Option<&List> {
         match policy {
             TrafficPolicy::Cluster => self.cluster.as_ref(),
-            TrafficPolicy::Local => self.local.as_ref(),
+            TrafficPolicy::Local => self.local.as_deref(),
         }
+    }
+
+    /// The lists there are.
+    fn both(&self) -> impl Iterator<Item = &List> {
+        self.cluster.iter().chain(self.local.as_deref())
     }
 
     /// A list's id without a way to pick.
@@ -81,7 +86,7 @@ impl Lists {
             .zip(&self.numbered)
             .filter_map(|(n, target)| Some(((*target)?, id | n)))
             .collect();
-        let mut members = list.slots.clone();
+        let mut members = list.slots.to_vec();
         members.sort_unstable();
         members.dedup();
         out.extend(members.iter().filter_map(|target| {
@@ -122,11 +127,13 @@ fn target_key((ip, port): &Target) -> Key {
 pub(super) struct Registry {
     pub(super) classes: Classes,
     next: u32,
-    free: BTreeSet<u32>,
+    free: VecDeque<u32>,
     adopted: BTreeSet<u32>,
+    /// What people should know about what was given out.
+    pub(super) notes: Vec<String>,
 }
 
-/// There are more service ports, or more ways to pick, than an id has room for.
+/// There are more service ports than an id has room for.
 #[derive(Debug)]
 pub(super) struct Exhausted;
 
@@ -136,13 +143,14 @@ impl Registry {
         number < MAX_PORTS && self.adopted.insert(number)
     }
 
-    /// Ends adoption: from now on free numbers are given out.
+    /// Ends adoption: from now on free numbers are given out, and what is always there is.
     pub(super) fn finish_adoption(&mut self) {
         let adopted = std::mem::take(&mut self.adopted);
         self.next = adopted.last().map_or(0, |last| last + 1);
         self.free = (0..self.next)
             .filter(|number| !adopted.contains(number))
             .collect();
+        self.classes.make_permanent();
     }
 
     /// The lists for these endpoints, changed as little as possible from what they were.
@@ -163,24 +171,18 @@ impl Registry {
         };
         let mut lists = Lists {
             number: Some(number),
-            numbered: Vec::new(),
+            numbered: Box::default(),
             cluster: self.list(before.cluster.as_ref(), port, cluster, false),
-            local: self.list(before.local.as_ref(), port, local, true),
+            local: self
+                .list(before.local.as_deref(), port, local, true)
+                .map(Box::new),
         };
         if port.affinity.is_some() {
-            let members = [&lists.cluster, &lists.local]
-                .into_iter()
-                .flatten()
-                .flat_map(|list| &list.slots);
-            lists.numbered =
-                slots::number(&before.numbered, members.copied().collect(), MAX_STICKY);
+            let members = lists.both().flat_map(|list| &list.slots).copied().collect();
+            lists.numbered = slots::number(&before.numbered, members, MAX_STICKY).into();
         }
         self.release_classes(before);
-        if [&lists.cluster, &lists.local]
-            .into_iter()
-            .flatten()
-            .any(|list| list.pick.is_none())
-        {
+        if lists.both().any(|list| list.pick.is_none()) {
             self.release(&lists);
             return Err(Exhausted);
         }
@@ -196,8 +198,25 @@ impl Registry {
     ) -> Option<List> {
         let before = before.map_or(&[][..], |list| &list.slots);
         let (slots, pick) = arrange(before, port, endpoints, local)?;
-        let pick = self.classes.acquire(pick).map(|class| (pick, class));
-        Some(List { slots, pick })
+        if let Some(class) = self.classes.acquire(pick) {
+            return Some(List {
+                slots: slots.into(),
+                pick: Some((pick, class)),
+            });
+        }
+        self.notes.push(format!(
+            "{}: all ways to pick are taken; it gets a common one, without affinity and weights",
+            port.key
+        ));
+        let slots = slots::spread(endpoints, permanent_slots(endpoints.len()));
+        let pick = Pick::Random {
+            slots: slots.len() as u32,
+        };
+        let class = self.classes.acquire(pick).map(|class| (pick, class));
+        Some(List {
+            slots: slots.into(),
+            pick: class,
+        })
     }
 
     /// The service port is no more.
@@ -207,18 +226,16 @@ impl Registry {
     }
 
     fn release_classes(&mut self, lists: &Lists) {
-        let lists = [&lists.cluster, &lists.local].into_iter().flatten();
         lists
+            .both()
             .filter_map(|list| list.pick)
             .for_each(|(pick, _)| self.classes.release(pick));
     }
 
+    /// A number that was never used before, or the one that has been free for longest: clients' affinities may still speak of it.
     fn allocate(&mut self) -> Result<u32, Exhausted> {
-        if let Some(number) = self.free.pop_first() {
-            return Ok(number);
-        }
         if self.next == MAX_PORTS {
-            return Err(Exhausted);
+            return self.free.pop_front().ok_or(Exhausted);
         }
         self.next += 1;
         Ok(self.next - 1)

@@ -7,6 +7,7 @@
 mod adopt;
 mod base;
 mod changes;
+mod known;
 pub mod layout;
 mod lists;
 mod pick;
@@ -16,18 +17,19 @@ mod slots;
 mod tests;
 pub mod view;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::base::ChainRules;
 use self::changes::{Changes, Shared};
+use self::known::Known;
 use self::layout::{SetId, TABLE};
 use self::lists::{Lists, Registry};
-use super::Planner;
+use super::{Found, Planner};
 use crate::desired::{Delta, Desired, NodePortAddresses, NodeRules, PortChange, ServicePort};
 use crate::dialect::nft::bytecode::{Expr, lower};
 use crate::dialect::nft::{
-    DataType, Element, Key, KeyBuilder, Name, Observed, ObservedSet, Op, SetSpec, Transaction,
-    Verdict,
+    Data, DataType, Element, Hook, Key, KeyBuilder, Name, Observed, ObservedSet, Op, SetSpec,
+    Transaction, Verdict,
 };
 use crate::family::Family;
 use crate::model::PortKey;
@@ -51,40 +53,38 @@ impl Planner for NftPlanner {
     type Observed = Observed;
     type Plan = Transaction;
 
-    fn full(&mut self, desired: &Desired, observed: &Observed) -> Transaction {
-        let fits = self.structure_fits(desired, observed);
+    fn full(&mut self, desired: &Desired, observed: &Observed, found: Found) -> Transaction {
+        let fits = found != Found::Replace && self.structure_fits(desired, observed);
         let nothing = Observed::default();
         let kernel = if fits { observed } else { &nothing };
-        let (registry, adopted) = adopt::adopt(desired, kernel);
+        let keep = found == Found::Keep;
+        let (registry, adopted) = adopt::adopt(desired, kernel, keep);
         *self = Self {
             registry,
             ..Self::new(self.family, self.counters)
         };
         self.node = Some(NodeRules::clone(&desired.node));
 
+        let mut numbers: HashSet<u32> = adopted.values().filter_map(|lists| lists.number).collect();
         let mut notes = Vec::new();
         let mut wanted = self.all_elements(desired, adopted, &mut notes);
+        numbers.extend(self.lists.values().filter_map(|lists| lists.number));
+        let known = keep.then(|| Known::new(desired, numbers));
+        // All ways to pick are written below, also those that nobody uses any more: removing them is left to `tidy`.
         self.registry.classes.take_fresh();
-        // A class that nothing uses any more goes with the elements that are no longer wanted.
-        let unused = self.registry.classes.take_unused();
-        self.retired
-            .extend(unused.iter().map(|(pick, _)| pick.chain()));
         wanted.insert(SetId::Picks, self.pick_elements());
 
         let mut ops = self.make_table(observed, fits);
         ops.extend(self.make_chains(desired, kernel));
         let mut changes = Changes::default();
         for set in SetId::ALL {
-            let found = kernel.sets.get(set.name());
-            changes.compare(set, wanted.remove(&set).unwrap_or_default(), found);
+            let wanted = wanted.remove(&set).unwrap_or_default();
+            let may_go = |key: &Key| known.as_ref().is_none_or(|known| known.owns(set, key));
+            changes.compare(set, wanted, kernel.sets.get(set.name()), may_go);
         }
         ops.extend(changes.into_ops(self.family, self.counters));
-        ops.extend(
-            observed
-                .predecessors
-                .iter()
-                .map(|table| Op::DeleteOtherTable(table.clone().into())),
-        );
+        let predecessors = observed.predecessors.iter();
+        ops.extend(predecessors.map(|table| Op::DeleteOtherTable(table.clone().into())));
         self.transaction(ops, notes)
     }
 
@@ -120,9 +120,7 @@ impl Planner for NftPlanner {
     fn tidy(&mut self) -> Transaction {
         let retired = std::mem::take(&mut self.retired);
         self.pick_chains.retain(|chain| !retired.contains(chain));
-        // They may lead to each other, so all are emptied before the first goes.
-        let mut ops: Vec<Op> = retired.iter().cloned().map(Op::FlushChain).collect();
-        ops.extend(retired.into_iter().map(Op::DeleteChain));
+        let mut ops = remove_chains(retired.into_iter().collect());
         let mut changes = Changes::default();
         for (pick, number) in self.registry.classes.take_unused() {
             changes.delete(
@@ -158,7 +156,8 @@ impl NftPlanner {
         }
     }
 
-    fn transaction(&self, ops: Vec<Op>, notes: Vec<String>) -> Transaction {
+    fn transaction(&mut self, ops: Vec<Op>, mut notes: Vec<String>) -> Transaction {
+        notes.append(&mut self.registry.notes);
         Transaction {
             family: self.family,
             table: TABLE.into(),
@@ -174,21 +173,23 @@ impl NftPlanner {
     /// What is there can be changed into what is wanted: a set or a hook cannot change its nature.
     fn structure_fits(&self, desired: &Desired, observed: &Observed) -> bool {
         let sets_fit = SetId::ALL.iter().all(|set| {
-            observed
-                .sets
-                .get(set.name())
-                .is_none_or(|found| set_fits(&self.spec(*set), found))
+            let found = observed.sets.get(set.name());
+            found.is_none_or(|found| set_fits(&self.spec(*set), found))
         });
-        let hooks_fit = base::chains(&desired.node, self.family)
+        let hooks: HashMap<Name, Option<Hook>> = base::chains(&desired.node, self.family)
+            .into_iter()
+            .map(|wanted| (wanted.chain.name, wanted.chain.hook))
+            .collect();
+        let hooks_fit = observed
+            .chains
             .iter()
-            .all(|wanted| {
-                observed
-                    .chains
-                    .get(&*wanted.chain.name)
-                    .is_none_or(|found| found.hook == wanted.chain.hook)
-            });
+            .all(|(name, found)| found.hook == hooks.get(name.as_str()).copied().flatten());
         let known = |name: &String| SetId::ALL.iter().any(|set| set.name() == name);
-        observed.exists && sets_fit && hooks_fit && observed.sets.keys().all(known)
+        observed.exists
+            && observed.oddities.is_empty()
+            && sets_fit
+            && hooks_fit
+            && observed.sets.keys().all(known)
     }
 
     /// The table with its sets. One that does not fit goes, in the same transaction.
@@ -226,20 +227,35 @@ impl NftPlanner {
                 Some(_) => rules.extend(rewrite(wanted)),
             }
         }
-        // Chains that should not be there are removed once nothing can lead to them any more.
-        let names: BTreeSet<&str> = wanted.iter().map(|chain| &*chain.chain.name).collect();
-        let extra = kernel
+        chains.append(&mut rules);
+        chains.extend(self.remove_strangers(&wanted, kernel));
+        chains
+    }
+
+    /// Removes chains that should not be there: at once, or, if an element leads to them, when that has gone.
+    fn remove_strangers(&mut self, wanted: &[ChainRules], kernel: &Observed) -> Vec<Op> {
+        let wanted: BTreeSet<&str> = wanted.iter().map(|chain| &*chain.chain.name).collect();
+        let picks = kernel
+            .sets
+            .get(SetId::Picks.name())
+            .into_iter()
+            .flat_map(|set| set.elements.values());
+        let led_to: BTreeSet<&str> = picks
+            .filter_map(|element| match &element.data {
+                Some(Data::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) => Some(&**chain),
+                _ => None,
+            })
+            .collect();
+        let strangers = kernel
             .chains
             .keys()
-            .filter(|name| !names.contains(name.as_str()));
-        for name in extra {
-            self.retired.insert(name.clone().into());
-            self.pick_chains.insert(name.clone().into());
-        }
-        self.retired
-            .retain(|name| kernel.chains.contains_key(&**name));
-        chains.append(&mut rules);
-        chains
+            .filter(|name| !wanted.contains(name.as_str()));
+        let (later, now): (Vec<_>, Vec<_>) = strangers
+            .map(|name| Name::from(name.clone()))
+            .partition(|name| led_to.contains(&**name));
+        self.pick_chains.extend(later.iter().cloned());
+        self.retired.extend(later);
+        remove_chains(now)
     }
 
     fn is_same(&self, wanted: &ChainRules, found: &[Vec<Expr>]) -> bool {
@@ -366,10 +382,14 @@ impl NftPlanner {
         for (pick, number) in self.registry.classes.take_fresh() {
             changes.add(SetId::Picks, pick_element(pick, number));
             for wanted in pick.chains() {
-                self.retired.remove(&wanted.chain.name);
-                if self.pick_chains.insert(wanted.chain.name.clone()) {
+                let name = &wanted.chain.name;
+                let was_retired = self.retired.remove(name);
+                if self.pick_chains.insert(name.clone()) {
                     chains.push(Op::AddChain(wanted.chain.clone()));
                     rules.extend(add_rules(&wanted));
+                } else if was_retired {
+                    // What is in it may be somebody else's, or an older version's.
+                    rules.extend(rewrite(&wanted));
                 }
             }
         }
@@ -403,6 +423,13 @@ impl NftPlanner {
             .flat_map(|(_, new)| rewrite(new))
             .collect()
     }
+}
+
+/// They may lead to each other, so all are emptied before the first goes.
+fn remove_chains(names: Vec<Name>) -> Vec<Op> {
+    let mut ops: Vec<Op> = names.iter().cloned().map(Op::FlushChain).collect();
+    ops.extend(names.into_iter().map(Op::DeleteChain));
+    ops
 }
 
 fn add_rules(wanted: &ChainRules) -> impl Iterator<Item = Op> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::base::ChainRules;
-use super::layout::{CLASS_BITS, LIST_BITS, LOCAL, SetId, client_key};
+use super::layout::{CLASS_BITS, LIST_BITS, LOCAL, PORT_BITS, SetId, client_key};
 use crate::dialect::nft::{Field, Match, Name, PriorityValue, Rule, Sense, SetUpdate, Statement};
 
 /// How to pick. Prints as, and is read from, the name of its chain.
@@ -137,15 +137,16 @@ fn pick_sticky(local: bool, timeout: u32, slots: u32) -> Vec<Rule> {
     let stick = || Statement::Goto(stick_chain(timeout));
     let set = |value| Rule::always(Statement::SetPriority(value));
     let read = |key, map: SetId| set(PriorityValue::Map(key, map.name().into()));
-    // The client may have been remembered by way of the other list.
+    // The client may have been remembered by way of the other list, or not at all.
     let this_list = if local {
         PriorityValue::With(LOCAL)
     } else {
         PriorityValue::Bits(!LOCAL)
     };
     vec![
-        keep_list(),
-        read(client_key(), SetId::Affinity),
+        // In a rule of its own: nft cannot load a masked field in the key of `map` here.
+        set(PriorityValue::Bits(PORT_BITS)),
+        read(vec![Field::Saddr, Field::Priority], SetId::Affinity),
         set(this_list),
         Rule::when(Match::InSet(
             endpoint,
@@ -178,6 +179,20 @@ fn stick(timeout: u32) -> Vec<Rule> {
     ]
 }
 
+/// Random picks among so many slots have their chains from the beginning and for good. The kernel walks a whole map when a new chain
+/// first refers to it, which takes 20 ms for 100,000 endpoints; at the beginning the map is empty. The larger ones are for lists that
+/// get no way of their own because all numbers are taken.
+const PERMANENT: [u32; 26] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
+    8192, 16384,
+];
+
+/// The smallest permanent way that has a slot for each of so many endpoints, or the largest there is.
+pub(super) fn permanent_slots(endpoints: usize) -> u32 {
+    let fits = |slots: &u32| *slots as usize >= endpoints;
+    PERMANENT.into_iter().find(fits).unwrap_or(16384)
+}
+
 /// The ways to pick that are in use, each with its number in ids.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
@@ -193,6 +208,13 @@ struct Class {
 }
 
 impl Classes {
+    /// Makes the permanent ways, unless they were taken over. They count as used.
+    pub(super) fn make_permanent(&mut self) {
+        for slots in PERMANENT {
+            self.acquire(Pick::Random { slots });
+        }
+    }
+
     /// Takes over a number that is in use in the kernel.
     pub(super) fn adopt(&mut self, pick: Pick, number: u32) {
         let fits = (1..=CLASS_BITS).contains(&number);

@@ -111,7 +111,8 @@ fn depends_on_source(port: &ServicePort) -> bool {
     port.external_policy == TrafficPolicy::Local && port.frontends.iter().any(|f| !f.is_internal())
 }
 
-fn frontend_key(port: &ServicePort, frontend: Frontend) -> Key {
+/// What packets to a frontend are found by.
+pub(super) fn frontend_key(port: &ServicePort, frontend: Frontend) -> Key {
     match frontend {
         Frontend::NodePort(number) => KeyBuilder::new()
             .proto(port.protocol())

@@ -16,6 +16,8 @@ const MAX_WEIGHTED_SLOTS: u64 = 4096;
 
 /// Sizes of hash tables: primes, each about four times the last.
 const HASH_SIZES: [usize; 5] = [61, 251, 1021, 4093, 16381];
+/// Lists with more endpoints than this have no hash table.
+const MAX_HASHED: usize = 1000;
 /// How many slots of a hash table an endpoint should have at least, for shares to come out even.
 const HASH_SLOTS_PER_ENDPOINT: usize = 16;
 
@@ -72,9 +74,21 @@ pub(super) fn arrange(before: &[Target], endpoints: &[Endpoint]) -> Vec<Target> 
         .collect()
 }
 
+/// Slots of a given number, each endpoint in as many as the next, give or take one; weights do not count.
+pub(super) fn spread(endpoints: &[Endpoint], slots: u32) -> Vec<Target> {
+    let slots = slots as usize;
+    let at = |slot: usize| endpoints.get(slot * endpoints.len().min(slots) / slots);
+    (0..slots).filter_map(at).map(|e| (e.ip, e.port)).collect()
+}
+
 /// Slots for picking by a hash: each slot goes to the endpoint that wants it most (rendezvous hashing), so a change moves only the
 /// slots of the endpoints concerned.
+///
+/// Beyond some number of endpoints the table would cost seconds to fill; then each endpoint has one slot, whatever its weight.
 pub(super) fn hash_table(endpoints: &[Endpoint]) -> Vec<Target> {
+    if endpoints.len() > MAX_HASHED {
+        return endpoints.iter().map(|e| (e.ip, e.port)).collect();
+    }
     let wanted = endpoints.len() * HASH_SLOTS_PER_ENDPOINT;
     let size = HASH_SIZES
         .into_iter()

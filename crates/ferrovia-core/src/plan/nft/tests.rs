@@ -87,7 +87,9 @@ impl Lab {
     }
 
     fn full(&mut self) -> Transaction {
-        let plan = self.planner.full(&self.desired, &self.sim.observe());
+        let plan = self
+            .planner
+            .full(&self.desired, &self.sim.observe(), Found::Adopt);
         self.sim.apply(&plan).unwrap();
         plan
     }
@@ -265,7 +267,7 @@ fn damage_is_repaired_and_nothing_else_is_written() {
         .unwrap()
         .elements
         .remove(&key);
-    let plan = lab.planner.full(&lab.desired, &observed);
+    let plan = lab.planner.full(&lab.desired, &observed, Found::Adopt);
     let rewritten = [Op::FlushChain("dispatch".into())];
     assert_eq!(plan.ops[..1], rewritten, "{plan}");
     assert_eq!(plan.ops.len(), 1 + 3 + 1, "{plan}");
@@ -290,6 +292,118 @@ fn node_rules_change_in_place() {
     lab.sim.apply(&plan).unwrap();
     lab.planner = NftPlanner::new(Family::V4, true);
     assert!(lab.full().is_empty());
+}
+
+#[test]
+fn what_is_unknown_is_kept_while_not_all_is_known() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
+    let mut sticky = service(2, &(1..=20).map(|n| endpoint(n, 1)).collect::<Vec<_>>());
+    sticky.affinity = Some(60);
+    sticky.external_policy = TrafficPolicy::Local;
+    sticky.source_ranges = Box::new(["192.0.2.0/24".parse().unwrap()]);
+    lab.set(sticky);
+    let whole = lab.meaning();
+    // A new process that can read only the first service, which has changed meanwhile.
+    lab.planner = NftPlanner::new(Family::V4, true);
+    lab.desired
+        .ports
+        .retain(|key, _| key.service.name() == "s1");
+    let mut changed = service(1, &[endpoint(3, 1)]);
+    changed.frontends = changed.frontends[..2].into();
+    lab.desired
+        .ports
+        .insert(changed.key.clone(), Arc::new(changed));
+    let plan = lab
+        .planner
+        .full(&lab.desired, &lab.sim.observe(), Found::Keep);
+    lab.sim.apply(&plan).unwrap();
+    let kept = |facts: &BTreeSet<String>| {
+        facts
+            .iter()
+            .filter(|fact| fact.contains("demo/s2"))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&lab.meaning()), kept(&whole));
+    assert!(
+        lab.meaning()
+            .iter()
+            .any(|fact| fact.contains("demo/s1") && fact.contains("10.244.2.3")),
+        "{plan}"
+    );
+    // New services do not get in the way of those that are kept.
+    lab.set(service(3, &[endpoint(5, 1)]));
+    lab.tidy();
+    assert_eq!(kept(&lab.meaning()), kept(&whole));
+    // All is known: what is left over goes.
+    lab.full();
+    lab.tidy();
+    assert_eq!(kept(&lab.meaning()), Vec::<String>::new());
+    let mut fresh = Lab {
+        desired: lab.desired.clone(),
+        planner: NftPlanner::new(Family::V4, true),
+        sim: Sim::default(),
+    };
+    fresh.full();
+    assert_eq!(lab.meaning(), fresh.meaning());
+}
+
+#[test]
+fn when_all_ways_to_pick_are_taken_services_share() {
+    let mut lab = Lab::new();
+    let greedy = |timeout: u16| {
+        let mut port = service(1, &[endpoint(1, 1)]);
+        port.key.service = ServiceKey::new("greedy", &format!("s{timeout}"));
+        port.frontends = Box::new([Frontend::NodePort(40000 + timeout)]);
+        port.affinity = Some(u32::from(timeout));
+        (port.key.clone(), Some(port))
+    };
+    lab.change((1..=2100).map(greedy).collect());
+    let plan = lab.set(service(
+        1,
+        &(1..=20).map(|n| endpoint(n, 3)).collect::<Vec<_>>(),
+    ));
+    assert!(
+        plan.to_string()
+            .contains("# demo/s1:http: all ways to pick are taken"),
+        "{plan}"
+    );
+    let facts = lab.meaning();
+    let served = facts
+        .iter()
+        .find(|fact| fact.contains("demo/s1") && fact.contains("10.96"))
+        .unwrap();
+    assert!(
+        served.contains("pick-32") && served.matches(" x").count() == 20,
+        "{served}"
+    );
+}
+
+#[test]
+fn a_chain_that_comes_back_is_written_anew() {
+    let mut lab = Lab::new();
+    let many: Vec<_> = (1..=40).map(|n| endpoint(n, 1)).collect();
+    lab.set(service(1, &many));
+    lab.set(service(1, &many[..2]));
+    let first_step = lab.planner.tidy();
+    lab.sim.apply(&first_step).unwrap();
+    let plan = lab.set(service(1, &many));
+    assert!(
+        plan.ops.contains(&Op::FlushChain("pick-40".into())),
+        "{plan}"
+    );
+    lab.planner = NftPlanner::new(Family::V4, true);
+    assert!(lab.full().is_empty());
+}
+
+#[test]
+fn the_number_of_a_service_that_went_is_not_given_to_the_next() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    lab.change(vec![(service(1, &[]).key, None)]);
+    let plan = lab.set(service(2, &[endpoint(1, 1)]));
+    assert!(plan.to_string().contains("tcp . 8000:4000 . 0"), "{plan}");
 }
 
 #[derive(Clone, Debug)]
