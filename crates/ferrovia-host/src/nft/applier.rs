@@ -1,37 +1,65 @@
 //! The nftables mode's way into the kernel.
+//!
+//! There is an applier per family, but one [`Connection`]: the kernel counts commits for all families together, so only who knows of both
+//! families' commits can tell ours from other people's.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrovia_core::dialect::nft::{Observed, Transaction};
-use ferrovia_core::family::Family;
+use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 
 use super::{Error, Nft};
 use crate::Applier;
 
+/// What the families' appliers share. Clones are the same connection.
+#[derive(Clone, Debug)]
+pub struct Connection(Arc<Mutex<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    /// One for all, so that there is one origin of our changes for the monitor to know.
+    nft: Nft,
+    /// The ruleset's generation up to which nobody but us has written since a family was last read. Apart, because reading one family
+    /// says nothing about what somebody did to the other.
+    known: PerFamily<Option<u32>>,
+}
+
+impl Connection {
+    /// Nothing is known of any family yet.
+    pub fn new(nft: Nft) -> Self {
+        let known = PerFamily::default();
+        Self(Arc::new(Mutex::new(Shared { nft, known })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A connection is as good as before after a panic elsewhere: every exchange starts anew.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// A commit counts the generation up by one, whichever family it is for. If somebody else committed since a family was last read,
+    /// ours is not the next number for it, and the next check finds that out.
+    fn count_own_commit(&mut self) {
+        for family in Family::ALL {
+            let known = &mut self.known[family];
+            *known = known.map(|generation| generation.wrapping_add(1));
+        }
+    }
+}
+
 /// Writes one family's table.
 #[derive(Debug)]
 pub struct NftApplier {
     family: Family,
-    /// Shared by the families, so that there is one origin of our changes for the monitor to know.
-    nft: Arc<Mutex<Nft>>,
-    /// The ruleset's generation when we last knew it.
-    generation: Option<u32>,
+    connection: Connection,
 }
 
 impl NftApplier {
     /// An applier that writes by this connection.
-    pub fn new(family: Family, nft: Arc<Mutex<Nft>>) -> Self {
-        Self {
-            family,
-            nft,
-            generation: None,
-        }
-    }
-
-    fn nft(&self) -> MutexGuard<'_, Nft> {
-        // A connection is as good as before after a panic elsewhere: every exchange starts anew.
-        self.nft.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn new(family: Family, connection: Connection) -> Self {
+        Self { family, connection }
     }
 }
 
@@ -41,10 +69,11 @@ impl Applier for NftApplier {
     type Error = Error;
 
     fn observe(&mut self) -> Result<Observed, Error> {
+        let mut shared = self.connection.lock();
         // Asked for before reading: whatever is committed in between makes us look again, at worst once too often.
-        let generation = self.nft().generation()?;
-        let observed = self.nft().observe(self.family, TABLE, &PREDECESSORS)?;
-        self.generation = Some(generation);
+        let generation = shared.nft.generation()?;
+        let observed = shared.nft.observe(self.family, TABLE, &PREDECESSORS)?;
+        shared.known[self.family] = Some(generation);
         Ok(observed)
     }
 
@@ -55,15 +84,15 @@ impl Applier for NftApplier {
         for note in &plan.notes {
             tracing::warn!("{note}");
         }
-        self.nft().apply(plan)?;
-        // A commit counts the generation up by one. If somebody else committed since we last looked, ours is not the next number, and
-        // the next check finds that out.
-        self.generation = self.generation.map(|generation| generation.wrapping_add(1));
+        let mut shared = self.connection.lock();
+        shared.nft.apply(plan)?;
+        shared.count_own_commit();
         Ok(true)
     }
 
     fn is_untouched(&mut self) -> Result<bool, Error> {
-        let generation = self.nft().generation()?;
-        Ok(self.generation == Some(generation))
+        let mut shared = self.connection.lock();
+        let generation = shared.nft.generation()?;
+        Ok(shared.known[self.family] == Some(generation))
     }
 }

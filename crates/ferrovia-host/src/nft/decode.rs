@@ -3,7 +3,7 @@
 //! What a message does not say, or says in a way we do not know, is left at its default; the
 //! planner then sees a difference and repairs it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ferrovia_core::dialect::nft::bytecode::Expr;
 use ferrovia_core::dialect::nft::{
@@ -99,12 +99,29 @@ pub(super) fn set(message: &Message<'_>) -> Option<(String, ObservedSet)> {
     Some((owned(attrs.get(set::NAME)?)?, observed))
 }
 
+/// What a set holds.
+#[derive(Debug, Default)]
+pub(super) struct Elements {
+    /// The elements that have a key.
+    pub(super) list: Vec<RawElement>,
+    /// What no element of ours has, to be read after "has".
+    pub(super) oddities: BTreeSet<String>,
+}
+
 /// The elements in one message of a dump, added to those of earlier ones.
-pub(super) fn elements(into: &mut Vec<RawElement>, message: &Message<'_>) {
+pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
     let list = attrs(message)
         .get(element::LIST_ELEMENTS)
         .map_or(Attrs::new(&[]), Attr::nested);
-    into.extend(list.filter_map(|item| raw_element(item.nested())));
+    for item in list.map(Attr::nested) {
+        if item.get(element::KEY).is_none() {
+            into.oddities.insert("a catch-all element".to_owned());
+        }
+        let foreign = foreign_instructions(item, element::EXPR, element::EXPRESSIONS);
+        into.oddities
+            .extend(foreign.map(|instruction| format!("an element with a {instruction}")));
+        into.list.extend(raw_element(item));
+    }
 }
 
 /// An element as the kernel has it: a range over one field is two of them.
@@ -177,22 +194,39 @@ fn predecessor(key: &Key) -> Option<Key> {
     None
 }
 
-/// The packets counted by a counter among an object's instructions: alone in one attribute, or one
-/// of a list in the other.
+/// The packets counted by a counter among an object's instructions.
 fn counter_of(attrs: Attrs<'_>, single: u16, list: u16) -> Option<u64> {
+    instructions(attrs, single, list)
+        .find(|(name, _)| *name == counter::NAME)
+        .and_then(|(_, fields)| fields.get(counter::PACKETS)?.be64())
+}
+
+/// The names of an object's instructions other than counters, which are all that we give to one.
+pub(super) fn foreign_instructions(
+    attrs: Attrs<'_>,
+    single: u16,
+    list: u16,
+) -> impl Iterator<Item = &str> {
+    instructions(attrs, single, list)
+        .map(|(name, _)| name)
+        .filter(|name| *name != counter::NAME)
+}
+
+/// Name and fields of the instructions that run when a set's element matches: there is one alone in one attribute, or a list of them in
+/// the other.
+fn instructions(
+    attrs: Attrs<'_>,
+    single: u16,
+    list: u16,
+) -> impl Iterator<Item = (&str, Attrs<'_>)> {
     let alone = attrs.get(single).map(Attr::nested);
     let listed = attrs
         .get(list)
         .map_or(Attrs::new(&[]), Attr::nested)
         .map(Attr::nested);
-    alone.into_iter().chain(listed).find_map(|instruction| {
+    alone.into_iter().chain(listed).filter_map(|instruction| {
         let name = instruction.get(rule::EXPR_NAME)?.text()?;
-        let fields = instruction.get(rule::EXPR_DATA)?.nested();
-        if name == counter::NAME {
-            fields.get(counter::PACKETS)?.be64()
-        } else {
-            None
-        }
+        Some((name, instruction.get(rule::EXPR_DATA)?.nested()))
     })
 }
 

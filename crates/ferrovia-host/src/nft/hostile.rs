@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ferrovia_core::family::Family;
 
-use super::{decode, monitor, userdata};
+use super::decode::Elements;
+use super::{decode, monitor, oddities, userdata};
 use crate::addr;
 use crate::netlink::{Attrs, Refusal, messages};
 
@@ -14,7 +15,8 @@ mod tests;
 
 /// Everything that reads what the kernel sends.
 pub fn decode_all(bytes: &[u8]) {
-    let (mut elements, mut touched, mut changes) = (Vec::new(), BTreeSet::new(), VecDeque::new());
+    let (mut touched, mut changes) = (BTreeSet::new(), VecDeque::new());
+    let mut elements = Elements::default();
     let tables = ["ferrovia".to_owned()];
     for message in messages(bytes) {
         for family in Family::ALL {
@@ -23,12 +25,16 @@ pub fn decode_all(bytes: &[u8]) {
         decode::chain(&message);
         decode::set(&message);
         decode::generation(&message);
+        oddities::of_table(&message);
+        oddities::of_chain(&message);
+        oddities::of_set(&message);
+        oddities::of_object(&message);
         decode::elements(&mut elements, &message);
         monitor::note(&message, &tables, &mut touched, &mut changes);
         addr::address(&message);
         Refusal::read(&message);
     }
-    decode::join_ranges(elements);
+    decode::join_ranges(elements.list);
     // And from the middle, without a header.
     let comments = Attrs::new(bytes).filter_map(|attr| userdata::comment(attr.value));
     assert!(comments.count() <= bytes.len());

@@ -11,34 +11,30 @@ mod expr;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 mod monitor;
+mod oddities;
+mod read;
 mod rehearse;
 mod sets;
 mod uapi;
 mod userdata;
 mod value;
 
-use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
-use ferrovia_core::dialect::nft::{Key, Observed, ObservedSet, Transaction};
+use ferrovia_core::dialect::nft::{Key, Observed, Transaction};
 use ferrovia_core::family::Family;
 
-pub use applier::NftApplier;
+pub use applier::{Connection, NftApplier};
 pub use error::{Error, Failure};
 pub use monitor::{Change, Monitor};
 pub use rehearse::Rehearsal;
 
-use self::decode::RawElement;
 use self::encode::Batch;
-use self::uapi::{element, msg, rule, set};
+use self::uapi::msg;
 use crate::netlink::{self, Message, Protocol, Refusal, Socket, Writer, messages};
 
 /// How often a read is started anew because someone committed meanwhile.
 const ATTEMPTS: usize = 4;
-/// How often elements are read again because their hash table was growing, which makes the kernel skip some and repeat others.
-const GROWTH_ATTEMPTS: usize = 16;
-/// How long to wait for a hash table to finish growing.
-const GROWING: Duration = Duration::from_millis(10);
 
 /// A connection to nf_tables in the network namespace it was opened in.
 #[derive(Debug)]
@@ -141,7 +137,10 @@ impl Nft {
         set: &str,
     ) -> Result<Vec<(Key, u64)>, Error> {
         let elements = self.read_elements(family, table, set)?;
-        let counted = elements.into_iter().filter(|element| !element.ends_range);
+        let counted = elements
+            .list
+            .into_iter()
+            .filter(|element| !element.ends_range);
         Ok(counted
             .map(|element| (element.key, element.rest.packets))
             .collect())
@@ -186,133 +185,6 @@ impl Nft {
         }
     }
 
-    fn read(
-        &mut self,
-        family: Family,
-        table: &str,
-        predecessors: &[&str],
-    ) -> Result<Observed, Error> {
-        let tables: Vec<String> = self.dump(
-            "list tables",
-            msg::GET_TABLE,
-            family,
-            |_| {},
-            |all: &mut Vec<_>, message| {
-                all.extend(decode::table_name(message));
-            },
-        )?;
-        let mut observed = Observed {
-            exists: tables.iter().any(|name| name == table),
-            predecessors: tables
-                .into_iter()
-                .filter(|name| predecessors.contains(&name.as_str()))
-                .collect(),
-            ..Observed::default()
-        };
-        if observed.exists {
-            self.read_chains(family, table, &mut observed)?;
-            observed.sets = self.read_sets(family, table)?;
-        }
-        Ok(observed)
-    }
-
-    fn read_chains(
-        &mut self,
-        family: Family,
-        table: &str,
-        observed: &mut Observed,
-    ) -> Result<(), Error> {
-        // Unlike with rules and sets, the kernel cannot be asked for one table's chains only.
-        let ours = |message: &Message<'_>| decode::table_of(message) == Some(table);
-        observed.chains = self.dump(
-            "list chains",
-            msg::GET_CHAIN,
-            family,
-            |_| {},
-            |all: &mut BTreeMap<_, _>, message| {
-                all.extend(decode::chain(message).filter(|_| ours(message)));
-            },
-        )?;
-        let in_table = |w: &mut Writer| w.text(rule::TABLE, table);
-        let rules: Vec<_> = self.dump(
-            "list rules",
-            msg::GET_RULE,
-            family,
-            in_table,
-            |all: &mut Vec<_>, message| {
-                all.extend(decode::rule(message, family));
-            },
-        )?;
-        for (chain, code) in rules {
-            observed.chains.entry(chain).or_default().rules.push(code);
-        }
-        Ok(())
-    }
-
-    fn read_sets(
-        &mut self,
-        family: Family,
-        table: &str,
-    ) -> Result<BTreeMap<String, ObservedSet>, Error> {
-        let in_table = |w: &mut Writer| w.text(set::TABLE, table);
-        let mut sets: BTreeMap<String, ObservedSet> = self.dump(
-            "list sets",
-            msg::GET_SET,
-            family,
-            in_table,
-            |all: &mut BTreeMap<_, _>, message| {
-                all.extend(decode::set(message));
-            },
-        )?;
-        for (name, set) in sets.iter_mut().filter(|(_, set)| !set.dynamic) {
-            let elements = self.read_elements(family, table, name)?;
-            let has_two_keys = elements
-                .iter()
-                .any(|element| element.rest.key_end.is_some());
-            set.elements = if set.interval && !has_two_keys {
-                decode::join_ranges(elements)
-            } else {
-                elements
-                    .into_iter()
-                    .map(|element| (element.key, element.rest))
-                    .collect()
-            };
-        }
-        Ok(sets)
-    }
-
-    /// Reads the elements of a set.
-    ///
-    /// The kernel continues a dump by counting how many elements it has given. A hash table that
-    /// grew in between (it does so in the background, some time after a commit) has them in another
-    /// order: then some come twice, as many are left out, and nothing says so. What comes twice
-    /// gives it away.
-    fn read_elements(
-        &mut self,
-        family: Family,
-        table: &str,
-        set: &str,
-    ) -> Result<Vec<RawElement>, Error> {
-        let of_set = |w: &mut Writer| {
-            w.text(element::LIST_TABLE, table);
-            w.text(element::LIST_SET, set);
-        };
-        for _ in 0..GROWTH_ATTEMPTS {
-            let elements = self.dump(
-                "list elements",
-                msg::GET_ELEMENT,
-                family,
-                of_set,
-                decode::elements,
-            )?;
-            if !has_duplicates(&elements) {
-                return Ok(elements);
-            }
-            std::thread::sleep(GROWING);
-        }
-        Err(failed("list elements")(netlink::Error::KeepsChanging))
-    }
-
     /// Lists objects of a family; `filter` narrows the question, `each` folds the answers.
     fn dump<T: Default>(
         &mut self,
@@ -328,13 +200,6 @@ impl Nft {
         };
         self.socket.dump(kind, body, each).map_err(failed(action))
     }
-}
-
-fn has_duplicates(elements: &[RawElement]) -> bool {
-    let mut seen = HashSet::with_capacity(elements.len());
-    !elements
-        .iter()
-        .all(|element| seen.insert((&element.key, element.ends_range)))
 }
 
 fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error + Copy {

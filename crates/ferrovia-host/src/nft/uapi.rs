@@ -32,6 +32,7 @@ pub(super) mod msg {
     pub(in super::super) const DEL_ELEMENT: u16 = kind(14);
     pub(in super::super) const NEW_GENERATION: u16 = kind(15);
     pub(in super::super) const GET_GENERATION: u16 = kind(16);
+    pub(in super::super) const GET_OBJECT: u16 = kind(19);
 
     /// The message is one of nf_tables.
     pub(in super::super) fn is_ours(kind: u16) -> bool {
@@ -59,6 +60,8 @@ pub(super) mod table {
     pub(in super::super) const FLAGS: u16 = 2;
     /// The table's base chains see no packets.
     pub(in super::super) const DORMANT: u32 = 1;
+    /// Only the process that made the table may change it, and it goes with that process.
+    pub(in super::super) const OWNER: u32 = 2;
 }
 
 /// Chains.
@@ -72,6 +75,7 @@ pub(super) mod chain {
     pub(in super::super) const HOOK_NUMBER: u16 = 1;
     pub(in super::super) const HOOK_PRIORITY: u16 = 2;
 
+    pub(in super::super) const POLICY_DROP: u32 = 0;
     pub(in super::super) const POLICY_ACCEPT: u32 = 1;
 }
 
@@ -97,6 +101,8 @@ pub(super) mod set {
     pub(in super::super) const DATA_LEN: u16 = 7;
     pub(in super::super) const DESC: u16 = 9;
     pub(in super::super) const ID: u16 = 10;
+    /// How long elements live that do not say it themselves.
+    pub(in super::super) const OWN_TIMEOUT: u16 = 11;
     pub(in super::super) const USERDATA: u16 = 13;
     pub(in super::super) const EXPR: u16 = 17;
     pub(in super::super) const EXPRESSIONS: u16 = 18;
@@ -105,11 +111,14 @@ pub(super) mod set {
     pub(in super::super) const DESC_CONCAT: u16 = 2;
     pub(in super::super) const FIELD_LEN: u16 = 1;
 
+    pub(in super::super) const CONSTANT: u32 = 0x2;
     pub(in super::super) const INTERVAL: u32 = 0x4;
     pub(in super::super) const MAP: u32 = 0x8;
     pub(in super::super) const TIMEOUT: u32 = 0x10;
     pub(in super::super) const EVAL: u32 = 0x20;
     pub(in super::super) const CONCAT: u32 = 0x80;
+    /// Those that sets of ours have.
+    pub(in super::super) const WRITTEN_FLAGS: u32 = INTERVAL | MAP | TIMEOUT | EVAL | CONCAT;
 
     /// The data type of verdict maps.
     pub(in super::super) const VERDICT: u32 = 0xffff_ff00;
@@ -131,6 +140,11 @@ pub(super) mod element {
 
     /// The element ends a range and is not part of it.
     pub(in super::super) const INTERVAL_END: u32 = 1;
+}
+
+/// Named objects.
+pub(super) mod object {
+    pub(in super::super) const NAME: u16 = 2;
 }
 
 /// Values and verdicts.

@@ -4,12 +4,16 @@
 //! the tests fail and say so.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+/// Whether anyone but us has written since we last looked.
+mod applier;
 /// Written by us, written by the tool, read back: all the same.
 mod exchange;
 /// Other people's changes are heard of, our own are not.
 mod monitor;
 /// Addresses, and what the kernel can do.
 mod node;
+/// What we would never write is noticed.
+mod oddities;
 /// The ruleset the tests write.
 mod sample;
 /// Namespaces and the tools.

@@ -33,10 +33,11 @@ fn seeds_are_understood() {
         .filter_map(|message| decode::rule(&message, Family::V4))
         .collect();
     assert!(decoded.len() > 10 && decoded.iter().all(|(_, code)| !code.is_empty()));
-    let mut elements = Vec::new();
+    let mut elements = decode::Elements::default();
     messages(&read("elements-endpoints"))
         .for_each(|message| decode::elements(&mut elements, &message));
-    assert!(elements.len() > 10 && elements.iter().all(|element| element.rest.data.is_some()));
+    let list = elements.list;
+    assert!(list.len() > 10 && list.iter().all(|element| element.rest.data.is_some()));
     let refusal = read("refusal");
     let refusal = Refusal::read(&messages(&refusal).next().unwrap())
         .unwrap()

@@ -1,0 +1,19 @@
+//! The allocator's habits.
+#![allow(
+    unsafe_code,
+    reason = "the allocator is only to be told by a call into the C library"
+)]
+
+/// From this size on, a block has pages of its own, which go back to the system when it is freed.
+#[cfg(target_env = "gnu")]
+const OWN_PAGES_FROM: libc::c_int = 128 * 1024;
+
+/// Makes the C library give big blocks back for good. By default it learns from every big block that is freed to keep the next one of
+/// that size; a proxy has few of them, all at its first full sync, and would hold that memory for ever.
+pub fn keep_small() {
+    // SAFETY: sets a number inside the allocator, which it guards by its own lock.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_PAGES_FROM);
+    }
+}

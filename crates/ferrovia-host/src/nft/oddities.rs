@@ -1,0 +1,115 @@
+//! Properties that nothing we write has. Whoever set them, no single operation of ours unsets them, and they can make a table that
+//! otherwise looks right do the wrong thing.
+//!
+//! Each is told in words, for the log; that there is one is all a planner needs to know.
+
+use super::decode::{attrs, foreign_instructions};
+use super::uapi::{chain, object, set, table};
+use crate::netlink::{Attr, Attrs, Message};
+
+/// What is odd about a table itself.
+pub(super) fn of_table(message: &Message<'_>) -> Vec<String> {
+    let flags = number(attrs(message), table::FLAGS);
+    let mut found = Vec::new();
+    if flags & table::DORMANT != 0 {
+        found.push("table is dormant".to_owned());
+    }
+    if flags & table::OWNER != 0 {
+        found.push("table belongs to a process".to_owned());
+    }
+    let foreign = flags & !(table::DORMANT | table::OWNER);
+    if foreign != 0 {
+        found.push(format!("table has foreign flags {foreign:#x}"));
+    }
+    found
+}
+
+/// What is odd about a chain. Only base chains have a policy.
+pub(super) fn of_chain(message: &Message<'_>) -> Option<String> {
+    let attrs = attrs(message);
+    let name = attrs.get(chain::NAME)?.text()?;
+    match attrs.get(chain::POLICY)?.be32()? {
+        chain::POLICY_ACCEPT => None,
+        chain::POLICY_DROP => Some(format!("chain {name} has policy drop")),
+        other => Some(format!("chain {name} has policy {other}")),
+    }
+}
+
+/// What is odd about a set's definition.
+pub(super) fn of_set(message: &Message<'_>) -> Vec<String> {
+    let attrs = attrs(message);
+    let Some(name) = attrs.get(set::NAME).and_then(Attr::text) else {
+        return Vec::new();
+    };
+    let flags = number(attrs, set::FLAGS);
+    let dynamic = flags & set::EVAL != 0;
+    // Packets give the elements of our dynamic sets their time, rule by rule: those sets have the flag, but no time of their own.
+    let expires = flags & set::TIMEOUT != 0;
+    let has_timeout = expires && !dynamic || attrs.get(set::OWN_TIMEOUT).is_some();
+    let foreign = flags & !(set::CONSTANT | set::WRITTEN_FLAGS);
+    let properties = [
+        (has_size(attrs) && !dynamic, "has a size".to_owned()),
+        (has_timeout, "has a timeout".to_owned()),
+        (
+            dynamic && !expires,
+            "is dynamic without timeouts".to_owned(),
+        ),
+        (flags & set::CONSTANT != 0, "is constant".to_owned()),
+        (foreign != 0, format!("has foreign flags {foreign:#x}")),
+    ];
+    let instructions = foreign_instructions(attrs, set::EXPR, set::EXPRESSIONS)
+        .map(|instruction| format!("has a {instruction}"));
+    let odd = properties.into_iter().filter(|(holds, _)| *holds);
+    odd.map(|(_, what)| what)
+        .chain(instructions)
+        .map(|what| format!("set {name} {what}"))
+        .collect()
+}
+
+/// A named object, which is odd by being there.
+pub(super) fn of_object(message: &Message<'_>) -> Option<String> {
+    let name = attrs(message).get(object::NAME)?.text()?;
+    Some(format!("table has a named object {name}"))
+}
+
+fn has_size(attrs: Attrs<'_>) -> bool {
+    let description = attrs.get(set::DESC).map(Attr::nested);
+    description.is_some_and(|description| number(description, set::DESC_SIZE) != 0)
+}
+
+/// A number that the kernel leaves out if it is 0.
+fn number(attrs: Attrs<'_>, kind: u16) -> u32 {
+    attrs.get(kind).and_then(Attr::be32).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::uapi::{HEADER_LEN, msg};
+    use super::*;
+    use crate::netlink::{Header, Writer, messages};
+
+    /// The tool gives its table an owner only while it runs, so this is not among the tests against the kernel.
+    #[test]
+    fn flags_of_tables_are_told() {
+        let told = |flags| {
+            let mut writer = Writer::with_capacity(64);
+            let header = Header {
+                kind: msg::NEW_TABLE,
+                flags: 0,
+                seq: 1,
+            };
+            writer.message(header, |w| {
+                w.raw(&[0; HEADER_LEN]);
+                w.be32(table::FLAGS, flags);
+            });
+            let bytes = writer.finish().unwrap();
+            of_table(&messages(&bytes).next().unwrap())
+        };
+        assert_eq!(told(0), [""; 0]);
+        assert_eq!(told(1), ["table is dormant"]);
+        assert_eq!(
+            told(2 | 4),
+            ["table belongs to a process", "table has foreign flags 0x4"]
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! One picture of a table: the questions, in their order, and what is made of the answers.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use ferrovia_core::dialect::nft::{Key, Observed, ObservedElement, ObservedSet};
+use ferrovia_core::family::Family;
+
+use super::decode::{Elements, RawElement};
+use super::uapi::{OBJECT_TABLE, element, msg};
+use super::{Error, Nft, decode, failed, oddities};
+use crate::netlink::{self, Message, Writer};
+
+/// How often elements are read again because their hash table was growing, which makes the kernel skip some and repeat others.
+const GROWTH_ATTEMPTS: usize = 16;
+/// How long to wait for a hash table to finish growing.
+const GROWING: Duration = Duration::from_millis(10);
+
+impl Nft {
+    /// Asks for everything once. What is committed between two of the questions mixes two states; the caller finds that out.
+    pub(super) fn read(
+        &mut self,
+        family: Family,
+        table: &str,
+        predecessors: &[&str],
+    ) -> Result<Observed, Error> {
+        let tables: BTreeMap<String, Vec<String>> = self.dump(
+            "list tables",
+            msg::GET_TABLE,
+            family,
+            |_| {},
+            |all: &mut BTreeMap<_, _>, message| {
+                let name = decode::table_name(message);
+                all.extend(name.map(|name| (name, oddities::of_table(message))));
+            },
+        )?;
+        let mut observed = Observed {
+            exists: tables.contains_key(table),
+            oddities: tables.get(table).cloned().unwrap_or_default(),
+            predecessors: tables
+                .into_keys()
+                .filter(|name| predecessors.contains(&name.as_str()))
+                .collect(),
+            ..Observed::default()
+        };
+        if observed.exists {
+            self.read_chains(family, table, &mut observed)?;
+            self.read_sets(family, table, &mut observed)?;
+            self.read_objects(family, table, &mut observed)?;
+        }
+        Ok(observed)
+    }
+
+    fn read_chains(
+        &mut self,
+        family: Family,
+        table: &str,
+        observed: &mut Observed,
+    ) -> Result<(), Error> {
+        // Unlike with rules and sets, the kernel cannot be asked for one table's chains only.
+        let ours = |message: &Message<'_>| decode::table_of(message) == Some(table);
+        let (chains, odd) = self.dump(
+            "list chains",
+            msg::GET_CHAIN,
+            family,
+            |_| {},
+            |(chains, odd): &mut (BTreeMap<_, _>, Vec<_>), message| {
+                if ours(message) {
+                    chains.extend(decode::chain(message));
+                    odd.extend(oddities::of_chain(message));
+                }
+            },
+        )?;
+        observed.chains = chains;
+        observed.oddities.extend(odd);
+        let rules: Vec<_> = self.dump(
+            "list rules",
+            msg::GET_RULE,
+            family,
+            in_table(table),
+            |all: &mut Vec<_>, message| {
+                all.extend(decode::rule(message, family));
+            },
+        )?;
+        for (chain, code) in rules {
+            observed.chains.entry(chain).or_default().rules.push(code);
+        }
+        Ok(())
+    }
+
+    fn read_sets(
+        &mut self,
+        family: Family,
+        table: &str,
+        observed: &mut Observed,
+    ) -> Result<(), Error> {
+        let (mut sets, odd) = self.dump(
+            "list sets",
+            msg::GET_SET,
+            family,
+            in_table(table),
+            |(sets, odd): &mut (BTreeMap<String, ObservedSet>, Vec<_>), message| {
+                sets.extend(decode::set(message));
+                odd.extend(oddities::of_set(message));
+            },
+        )?;
+        observed.oddities.extend(odd);
+        for (name, set) in sets.iter_mut().filter(|(_, set)| !set.dynamic) {
+            let elements = self.read_elements(family, table, name)?;
+            let odd = elements.oddities.iter();
+            observed
+                .oddities
+                .extend(odd.map(|odd| format!("set {name} has {odd}")));
+            set.elements = join(elements.list, set.interval);
+        }
+        observed.sets = sets;
+        Ok(())
+    }
+
+    /// Named objects such as counters and quotas: we have none.
+    fn read_objects(
+        &mut self,
+        family: Family,
+        table: &str,
+        observed: &mut Observed,
+    ) -> Result<(), Error> {
+        let odd: Vec<_> = self.dump(
+            "list named objects",
+            msg::GET_OBJECT,
+            family,
+            in_table(table),
+            |all: &mut Vec<_>, message| all.extend(oddities::of_object(message)),
+        )?;
+        observed.oddities.extend(odd);
+        Ok(())
+    }
+
+    /// Reads the elements of a set.
+    ///
+    /// The kernel continues a dump by counting how many elements it has given. A hash table that
+    /// grew in between (it does so in the background, some time after a commit) has them in another
+    /// order: then some come twice, as many are left out, and nothing says so. What comes twice
+    /// gives it away.
+    pub(super) fn read_elements(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &str,
+    ) -> Result<Elements, Error> {
+        let of_set = |w: &mut Writer| {
+            w.text(element::LIST_TABLE, table);
+            w.text(element::LIST_SET, set);
+        };
+        for _ in 0..GROWTH_ATTEMPTS {
+            let elements: Elements = self.dump(
+                "list elements",
+                msg::GET_ELEMENT,
+                family,
+                of_set,
+                decode::elements,
+            )?;
+            if !has_duplicates(&elements.list) {
+                return Ok(elements);
+            }
+            std::thread::sleep(GROWING);
+        }
+        Err(failed("list elements")(netlink::Error::KeepsChanging))
+    }
+}
+
+/// Narrows a question to one table.
+fn in_table(table: &str) -> impl Fn(&mut Writer) {
+    move |w| w.text(OBJECT_TABLE, table)
+}
+
+/// The elements by key. A range over one field came in two halves, one over several in one piece.
+fn join(elements: Vec<RawElement>, interval: bool) -> HashMap<Key, ObservedElement> {
+    let has_two_keys = elements
+        .iter()
+        .any(|element| element.rest.key_end.is_some());
+    if interval && !has_two_keys {
+        return decode::join_ranges(elements);
+    }
+    elements
+        .into_iter()
+        .map(|element| (element.key, element.rest))
+        .collect()
+}
+
+fn has_duplicates(elements: &[RawElement]) -> bool {
+    let mut seen = HashSet::with_capacity(elements.len());
+    !elements
+        .iter()
+        .all(|element| seen.insert((&element.key, element.ends_range)))
+}
