@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Instant;
 
 use ferrovia::source::manifest::{Batch, Folder, OpenError, Severity};
 use ferrovia_core::store::Event;
@@ -424,6 +425,103 @@ fn a_sub_folder_that_goes_takes_its_objects_along() {
     folder.rescan();
     fs::remove_dir_all(dir.path("sub")).unwrap();
     assert_eq!(quiet(&mut folder), ["-Service default/a"]);
+}
+
+#[test]
+fn a_sub_folder_that_cannot_be_looked_at_keeps_its_objects_in_force() {
+    let dir = TempDir::new();
+    fs::create_dir(dir.path("sub")).unwrap();
+    dir.write("sub/a.yaml", service("a", 1));
+    let mut folder = open(&dir);
+    folder.rescan();
+
+    fs::rename(dir.path("sub"), dir.path(".away")).unwrap();
+    symlink("sub", dir.path("sub")).unwrap();
+    let batch = folder.rescan();
+    assert_eq!(events(&batch), NOTHING);
+    let errors = problems(&batch, Severity::Error, &dir);
+    assert!(errors[0].starts_with("sub: cannot be read: "), "{errors:?}");
+    assert!(folder.rescan().is_empty(), "a problem is told once");
+
+    dir.remove("sub");
+    assert_eq!(events(&folder.rescan()), ["-Service default/a"]);
+}
+
+#[test]
+fn thousands_of_problems_cost_no_more_than_thousands_of_files() {
+    let dir = TempDir::new();
+    for number in 0..12_000 {
+        symlink("nowhere", dir.path(&format!("{number}.yaml"))).unwrap();
+    }
+    let mut folder = open(&dir);
+    let begin = Instant::now();
+    assert_eq!(folder.rescan().problems.len(), 12_000);
+    let first = begin.elapsed();
+    assert!(folder.rescan().is_empty());
+    // The second rescan compares with the problems of the first. Each with each took fifty times as long.
+    let second = begin.elapsed() - first;
+    assert!(second < first * 10, "{first:?}, then {second:?}");
+}
+
+#[test]
+fn a_folder_read_in_full_is_complete_and_stays_so() {
+    let dir = TempDir::new();
+    dir.write("a.yaml", service("a", 1));
+    let mut folder = open(&dir);
+    assert!(folder.rescan().is_complete);
+    dir.write("a.yaml", "{");
+    dir.write("b.yaml", "{");
+    symlink("loop", dir.path("loop")).unwrap();
+    assert!(folder.rescan().is_complete);
+    dir.remove("a.yaml");
+    assert!(folder.rescan().is_complete);
+}
+
+#[test]
+fn a_folder_with_a_file_that_was_never_good_is_not_complete() {
+    let dir = TempDir::new();
+    dir.write("a.yaml", "{");
+    dir.write("b.yaml", "{");
+    symlink("/proc/self/mem", dir.path("c.yaml")).unwrap();
+    let mut folder = open(&dir);
+    assert!(!folder.rescan().is_complete);
+
+    dir.write("a.yaml", service("a", 1));
+    assert!(!folder.rescan().is_complete, "b and c are left");
+    dir.write("a.yaml", "{");
+    dir.write("b.yaml", service("b", 1));
+    assert!(!folder.rescan().is_complete, "c is left");
+    dir.remove("c.yaml");
+    assert!(folder.rescan().is_complete, "a was good once");
+}
+
+#[test]
+fn a_folder_with_a_path_out_of_reach_since_the_start_is_not_complete() {
+    let dir = TempDir::new();
+    symlink("sub", dir.path("sub")).unwrap();
+    let mut folder = open(&dir);
+    assert!(!folder.rescan().is_complete);
+    dir.remove("sub");
+    fs::create_dir(dir.path("sub")).unwrap();
+    dir.write("sub/a.yaml", service("a", 1));
+    let batch = folder.rescan();
+    assert_eq!(events(&batch), ["+Service default/a:1"]);
+    assert!(batch.is_complete);
+}
+
+#[test]
+fn a_broken_file_that_goes_completes_the_folder() {
+    let dir = TempDir::new();
+    dir.write("a.yaml", "{");
+    let mut folder = open(&dir);
+    folder.rescan();
+    assert!(folder.rescan().is_empty(), "still not complete");
+    dir.remove("a.yaml");
+    let batch = folder.rescan();
+    assert!(batch.events.is_empty() && batch.problems.is_empty());
+    assert!(batch.is_complete && !batch.is_empty(), "it is news");
+    let next = folder.rescan();
+    assert!(next.is_complete && next.is_empty(), "it is news once");
 }
 
 #[test]

@@ -23,8 +23,22 @@ struct Follower {
 }
 
 impl Follower {
-    /// Starts and takes in the first batch.
+    /// Starts and takes in all that was there: files written just before may take a second look.
     fn start(folder: &Path) -> (Self, Vec<String>) {
+        let follower = Self::start_only(folder);
+        let mut found = Vec::new();
+        let mut is_complete = false;
+        while !is_complete {
+            let batch = follower.next_batch();
+            found.extend(events(&batch));
+            is_complete = batch.is_complete;
+        }
+        // The second look, once everything is watched, finds nothing; let it pass.
+        thread::sleep(Duration::from_millis(30));
+        (follower, found)
+    }
+
+    fn start_only(folder: &Path) -> Self {
         let folder = Folder::open(folder).unwrap();
         let (sender, batches) = channel();
         thread::spawn(move || {
@@ -33,15 +47,15 @@ impl Follower {
                 Err(_) => ControlFlow::Break(()),
             })
         });
-        let follower = Self { batches };
-        let first = follower.next();
-        // The second look, once everything is watched, finds nothing; let it pass.
-        thread::sleep(Duration::from_millis(30));
-        (follower, first)
+        Self { batches }
+    }
+
+    fn next_batch(&self) -> Batch {
+        self.batches.recv_timeout(SOON).expect("a batch")
     }
 
     fn next(&self) -> Vec<String> {
-        events(&self.batches.recv_timeout(SOON).expect("a batch"))
+        events(&self.next_batch())
     }
 
     /// All events until this one has come.
@@ -178,6 +192,47 @@ fn an_emptied_file_is_believed_in_the_end() {
     dir.write("a.yaml", "");
     follower.nothing_for(Duration::from_millis(500));
     assert_eq!(follower.next(), ["-Service default/a"]);
+}
+
+#[test]
+fn a_file_that_is_empty_at_the_start_is_not_taken_for_whole_at_once() {
+    let dir = TempDir::new();
+    dir.write("a.yaml", "");
+    let follower = Follower::start_only(dir.root());
+    let first = follower.next_batch();
+    assert!(!first.is_complete && !first.events.is_empty(), "{first:?}");
+    dir.write("a.yaml", service("a", 1));
+    let second = follower.next_batch();
+    assert_eq!(events(&second), ["+Service default/a:1"]);
+    assert!(second.is_complete || follower.next_batch().is_complete);
+}
+
+#[test]
+fn a_file_that_stays_empty_is_complete_in_the_end() {
+    let dir = TempDir::new();
+    dir.write("a.yaml", "");
+    let follower = Follower::start_only(dir.root());
+    assert!(!follower.next_batch().is_complete);
+    let second = follower.next_batch();
+    assert!(second.is_complete && second.events.is_empty(), "{second:?}");
+}
+
+#[test]
+fn a_file_mended_after_the_start_completes_the_folder() {
+    let dir = TempDir::new();
+    dir.write("a.yaml", "{");
+    let follower = Follower::start_only(dir.root());
+    let mut errors = 0;
+    while errors == 0 {
+        let batch = follower.next_batch();
+        assert!(!batch.is_complete, "{batch:?}");
+        errors += batch.problems.len();
+    }
+    // Renamed there, so that nobody sees it half written.
+    dir.replace("a.yaml", &service("a", 1));
+    let batch = follower.next_batch();
+    assert_eq!(events(&batch), ["+Service default/a:1"]);
+    assert!(batch.is_complete || follower.next_batch().is_complete);
 }
 
 #[test]

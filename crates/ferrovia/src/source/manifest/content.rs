@@ -1,7 +1,8 @@
 //! Reading one file, within limits.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use ferrovia_core::wire::Object;
@@ -21,8 +22,17 @@ impl Content {
     pub(super) fn read(path: &Path, size_limit: u64) -> Result<Self, String> {
         let cannot = |error: io::Error| format!("cannot be read: {error}");
         let too_big = || format!("is bigger than the limit of {size_limit} bytes");
-        let file = File::open(path).map_err(cannot)?;
+        // It may have become something else since the tree was walked. Without the flag, to open a pipe would
+        // wait for its writer; with it, what we opened can be looked at before it is read.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;
+        if !metadata.is_file() {
+            return Err("is not a regular file".to_owned());
+        }
         if metadata.len() > size_limit {
             return Err(too_big());
         }
@@ -47,4 +57,29 @@ pub(super) fn objects(path: &Path, size_limit: u64) -> Vec<Object> {
         .and_then(|(format, content)| decode(&content.bytes, format).ok())
         .unwrap_or_default();
     decoded.into_iter().map(|found| found.object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::Content;
+
+    /// Only here can a pipe be where a file was found: the tree leaves out those it sees.
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block() {
+        let path = std::env::temp_dir().join(format!("ferrovia-pipe-{}.yaml", std::process::id()));
+        let made = Command::new("mkfifo").arg(&path).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        let (sender, receiver) = channel();
+        let pipe = path.clone();
+        thread::spawn(move || sender.send(Content::read(&pipe, 100).err()));
+        let answer = receiver.recv_timeout(Duration::from_secs(5));
+        let _ = fs::remove_file(path);
+        assert_eq!(answer, Ok(Some("is not a regular file".to_owned())));
+    }
 }

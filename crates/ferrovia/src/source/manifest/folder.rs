@@ -15,10 +15,11 @@ use ferrovia_core::wire::{Kind, Object};
 
 use super::claims::{Claim, Claims, InForce, ObjectKey};
 use super::content::{self, Content};
-use super::decode::{DecodeError, Decoded, decode};
+use super::decode::{Decoded, decode};
 use super::digest::Digest;
+use super::file::{Caution, FileState};
 use super::problem::Problem;
-use super::tree::{FileId, Found, Signature, Tree, WatchPoints};
+use super::tree::{Found, Signature, Tree, WatchPoints};
 
 /// The biggest file that is read, unless told otherwise. A Service with its slice takes about 2 KiB of YAML.
 const SIZE_LIMIT: u64 = 64 << 20;
@@ -30,12 +31,18 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// For the log; every problem is told once, not at every rescan.
     pub problems: Vec<Problem>,
+    /// Every file and folder there is has been read well since this process started, so what no event told of
+    /// is really gone. Until then, what an earlier process got from here must not be taken back: a file that is
+    /// broken, out of reach or half written may still define it. Once true, it is true in every later batch.
+    pub is_complete: bool,
+    /// The batch before was not complete, or there was none.
+    completes: bool,
 }
 
 impl Batch {
-    /// Nothing changed.
+    /// Nothing changed. That the folder is complete from now on is a change.
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.problems.is_empty()
+        self.events.is_empty() && self.problems.is_empty() && !self.completes
     }
 }
 
@@ -71,44 +78,9 @@ pub struct Folder {
     standing: Vec<Problem>,
     watch: WatchPoints,
     is_loaded: bool,
+    /// See [`Batch::is_complete`].
+    is_complete: bool,
     has_put_off: bool,
-}
-
-/// How far a rescan trusts files that may be half written.
-pub(super) struct Caution<'a> {
-    /// Whether a file is known to be open and written to. Its content waits until it is closed, which is notified.
-    pub(super) is_busy: &'a dyn Fn(FileId) -> bool,
-    /// Bad news, an error or an object less, from a file changed less than this ago is put off.
-    pub(super) patience: Duration,
-    /// The same for a file that is empty. On a busy disk, files being overwritten were seen empty for 200 ms
-    /// before there was any notification of it.
-    pub(super) patience_with_empty: Duration,
-}
-
-impl Caution<'_> {
-    /// Whether bad news from this content should be heard again before it is believed.
-    fn doubts(&self, content: &Content, now: SystemTime) -> bool {
-        let is_empty = content.bytes.is_empty();
-        let patience = if is_empty {
-            self.patience_with_empty
-        } else {
-            self.patience
-        };
-        content.signature.age(now).is_some_and(|age| age < patience)
-    }
-}
-
-/// What we remember of a file.
-#[derive(Debug, Default)]
-struct FileState {
-    /// `None` when it has to be read again in any case.
-    signature: Option<Signature>,
-    /// Of what was decoded last, well or not.
-    content: Option<Digest>,
-    /// What it defined when it was last good.
-    keys: Vec<Arc<ObjectKey>>,
-    /// Why its present content is not in force.
-    fault: Option<Problem>,
 }
 
 /// A rescan under way.
@@ -144,6 +116,7 @@ impl Folder {
             standing: Vec::new(),
             watch: WatchPoints::new(),
             is_loaded: false,
+            is_complete: false,
             has_put_off: false,
         })
     }
@@ -181,7 +154,9 @@ impl Folder {
             self.look_at(found, caution, &mut scan);
         }
         self.watch = tree.watch;
-        self.settle(scan)
+        let mut batch = self.settle(scan);
+        self.judge_completeness(&tree.unknown, &mut batch);
+        batch
     }
 
     /// The directories in which a change matters, as of the last rescan.
@@ -196,14 +171,14 @@ impl Folder {
 
     /// Tells what is new about the tree's problems, in both directions.
     fn report_tree(&mut self, problems: Vec<Problem>, batch: &mut Batch) {
-        let new = problems
-            .iter()
-            .filter(|problem| !self.standing.contains(problem));
+        let known: HashSet<&Problem> = self.standing.iter().collect();
+        let new = problems.iter().filter(|problem| !known.contains(problem));
         batch.problems.extend(new.cloned());
+        let troubled: HashSet<&Path> = problems.iter().map(|now| now.path.as_path()).collect();
         let mended = self
             .standing
             .iter()
-            .filter(|old| problems.iter().all(|now| now.path != old.path));
+            .filter(|old| !troubled.contains(old.path.as_path()));
         batch
             .problems
             .extend(mended.map(|old| Problem::info(&old.path, "the problem here is gone")));
@@ -212,9 +187,9 @@ impl Folder {
 
     fn forget_gone(&mut self, found: &[Found], unknown: &[PathBuf], scan: &mut Scan) {
         let found: HashSet<&Path> = found.iter().map(|file| file.path.as_path()).collect();
-        let is_gone = |path: &Path| {
-            !found.contains(path) && !unknown.iter().any(|folder| path.starts_with(folder))
-        };
+        let unknown: HashSet<&Path> = unknown.iter().map(PathBuf::as_path).collect();
+        let is_unknown = |path: &Path| path.ancestors().any(|above| unknown.contains(above));
+        let is_gone = |path: &Path| !found.contains(path) && !is_unknown(path);
         let gone: Vec<Arc<Path>> = self
             .files
             .keys()
@@ -251,6 +226,9 @@ impl Folder {
         let signature = Some(content.signature).filter(|signature| signature.is_settled(now));
         if state.content == Some(digest) {
             state.signature = signature;
+            if !self.is_complete && state.fault.is_none() {
+                self.has_put_off |= state.prove(&content, caution, now);
+            }
             return;
         }
         // Asked after reading and in this order: a writer that is busy no more has left its mark on the signature.
@@ -270,6 +248,9 @@ impl Folder {
                     scan.batch
                         .problems
                         .push(Problem::info(&path, "is right again"));
+                }
+                if !self.is_complete {
+                    self.has_put_off |= state.prove(&content, caution, now);
                 }
                 self.adopt(&path, objects, scan);
             }
@@ -365,6 +346,17 @@ impl Folder {
         batch
     }
 
+    /// Notes whether the folder has been read in full. A path out of reach counts as unread even if it was read
+    /// earlier: what is below it now may be more than what was.
+    fn judge_completeness(&mut self, unknown: &[PathBuf], batch: &mut Batch) {
+        let was_complete = self.is_complete;
+        self.is_complete |= unknown.is_empty()
+            && !self.has_put_off
+            && self.files.values().all(|file| file.is_proven);
+        batch.is_complete = self.is_complete;
+        batch.completes = self.is_complete && !was_complete;
+    }
+
     /// Reads files again whose waiting objects come into force, each file once. What cannot be read now, or is
     /// no longer what it was, is tried again at the next rescan; until then what is in force stays.
     fn reread_heirs(&mut self, scan: &mut Scan) {
@@ -396,28 +388,6 @@ impl Folder {
                     scan.fresh.entry((Arc::clone(&path), key)).or_insert(object);
                 }
             }
-        }
-    }
-}
-
-impl FileState {
-    /// Whether the file's new content would be bad news.
-    fn loses_by(&self, decoded: &Result<Vec<Decoded>, DecodeError>) -> bool {
-        let Ok(objects) = decoded else {
-            return true;
-        };
-        let defined: HashSet<ObjectKey> = objects
-            .iter()
-            .map(|found| ObjectKey::of(&found.object))
-            .collect();
-        self.keys.iter().any(|key| !defined.contains(&**key))
-    }
-
-    /// Notes why the file is not good, and tells it unless that is known.
-    fn set_fault(&mut self, fault: Problem, batch: &mut Batch) {
-        if self.fault.as_ref() != Some(&fault) {
-            batch.problems.push(fault.clone());
-            self.fault = Some(fault);
         }
     }
 }

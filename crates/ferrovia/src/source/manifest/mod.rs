@@ -14,6 +14,7 @@ pub mod decode;
 mod claims;
 mod content;
 mod digest;
+mod file;
 mod folder;
 mod problem;
 mod tree;
@@ -22,7 +23,7 @@ mod watch;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use folder::Caution;
+use file::Caution;
 pub use folder::{Batch, Folder, OpenError};
 pub use problem::{Problem, Severity};
 pub use watch::{WatchError, Watcher};
@@ -40,20 +41,25 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const PATIENCE_WITH_EMPTY: Duration = Duration::from_secs(1);
 
 /// Loads the folder, then follows it until `deliver` breaks. The first batch is always delivered, even of an
-/// empty folder, because it says that the lists are complete; later ones only when there is something in them.
+/// empty folder, because it ends the lists; later ones only when there is something in them.
 pub fn run(
     mut folder: Folder,
     mut deliver: impl FnMut(Batch) -> ControlFlow<()>,
 ) -> Result<(), WatchError> {
     let mut watcher = Watcher::new()?;
-    let mut batch = folder.rescan();
-    let mut is_news = true;
+    let mut is_first = true;
     loop {
+        let batch = folder.rescan_with(&Caution {
+            is_busy: &|file| watcher.is_unfinished(file),
+            patience: PATIENCE,
+            patience_with_empty: PATIENCE_WITH_EMPTY,
+        });
         // Watched only now, so what happened in a new sub-folder since it was read went unnoticed: look again.
         let grown = watcher.cover(folder.watch_points());
-        if is_news && deliver(batch).is_break() {
+        if (is_first || !batch.is_empty()) && deliver(batch).is_break() {
             return Ok(());
         }
+        is_first = false;
         if !grown {
             let idle = if folder.has_put_off() {
                 PATIENCE
@@ -62,11 +68,5 @@ pub fn run(
             };
             watcher.wait(idle);
         }
-        batch = folder.rescan_with(&Caution {
-            is_busy: &|file| watcher.is_unfinished(file),
-            patience: PATIENCE,
-            patience_with_empty: PATIENCE_WITH_EMPTY,
-        });
-        is_news = !batch.is_empty();
     }
 }

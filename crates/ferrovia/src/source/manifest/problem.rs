@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::decode::DecodeError;
 
 /// How much a [`Problem`] matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Good news, such as a file that was mended.
     Info,
@@ -17,7 +17,7 @@ pub enum Severity {
 }
 
 /// One message about one file or folder. The caller logs it; nothing in this module does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// How much it matters.
     pub severity: Severity,

@@ -175,8 +175,9 @@ impl Tree {
             }
             // It went while we were looking.
             (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {}
-            (Err(error), Some(_)) => self.unknown(path, &format!("cannot be read: {error}")),
-            (_, None) => {}
+            // Whatever its name: it may be a folder, of which something is in force.
+            (Err(error), _) => self.unknown(path, &format!("cannot be read: {error}")),
+            (Ok(_), None) => {}
         }
     }
 
