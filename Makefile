@@ -18,8 +18,7 @@ demo: tools
 	$(TARGET)/release/ferrovia-demo --ferrovia $(TARGET)/release/ferrovia --manifests examples $(if $(KEEP),--keep)
 
 test: tools
-	$(CARGO) test --workspace --all-targets
-	$(CARGO) test --workspace --doc
+	$(CARGO) test --workspace
 
 bench: tools
 	$(CARGO) build --release --bin ferrovia

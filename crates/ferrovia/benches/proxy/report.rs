@@ -1,0 +1,270 @@
+//! The figures as a page: a table with the goals beside what was reached, and how to read it.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cluster::{Size, WATCHED};
+use crate::connect::Latency;
+use crate::figures::Samples;
+use crate::kube_proxy::Comparison;
+use crate::measure::Figures;
+use crate::table::Table;
+
+/// What is said below the tables.
+const NOTES: &str = "\
+- ✓ and ✗ say whether a goal (in brackets) was reached on this machine in this run; nothing fails on a ✗.
+- Full sync: from the first object handed to the engine to the kernel's word that both families are written. Decoding objects is not in it, \
+the making of the test's objects neither. Median of five runs, each in a new namespace by a new process.
+- Until the new pod answers: one endpoint of one service is replaced; the clock starts before the change is handed to the proxy's process and \
+stops when a client that connects in a tight loop first hears the new pod. Client, pods and proxy share the machine's CPUs.
+- CPU: time of the proxy's process in user mode and in the kernel. What the kernel does later in its own threads is not in it.
+- Endpoint more or less: the first of these changes makes a chain for the new number of endpoints, for which the kernel walks all endpoints \
+there are. That is the slowest one.
+- Anyone who listens to changes of rules (`nft monitor`), in any namespace of the machine, makes the kernel write every new element twice. \
+The proxy itself listens, as the daemon does.
+- Memory: the proxy's process with its program text and libraries, without a source of events (watching a folder or an API server) and \
+without anything of the lab.
+- Over direct: how much longer `connect` takes through a cluster IP than to the pod's own address, both by way of the \
+node under test. 3,000 of each in turn; client and server are one thread, so no scheduling is in it.
+";
+
+/// Writes the page.
+pub(crate) fn report(
+    results: &[Figures],
+    comparison: Option<&Comparison>,
+) -> anyhow::Result<String> {
+    let mut page = String::from("# Ferrovia, nftables mode: what it costs\n\n");
+    writeln!(page, "{}\n", machine()?)?;
+    writeln!(page, "{}", figures(results))?;
+    let find = |size| results.iter().find(|figures| figures.size == size);
+    let ends = find(Size::new(1_000, 2)).zip(find(Size::new(50_000, 2)));
+    if let Some((small, large)) = ends {
+        writeln!(page, "{}\n", growth(small, large))?;
+    }
+    if let Some(theirs) = comparison
+        && let Some(ours) = find(theirs.size)
+    {
+        writeln!(page, "## {} in kube-proxy's shape\n", theirs.size)?;
+        writeln!(page, "{}", ratios(ours, theirs))?;
+    }
+    writeln!(
+        page,
+        "## How to read this\n\n{NOTES}\
+- The first service, the last and {WATCHED} in between have one endpoint, a pod that answers, instead of made-up ones."
+    )?;
+    Ok(page)
+}
+
+/// Where and when.
+fn machine() -> anyhow::Result<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let cpus = fs::read_to_string("/proc/cpuinfo")?;
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown CPU", |(_, model)| model);
+    let count = std::thread::available_parallelism()?;
+    let date = Command::new("date").args(["-u", "+%F %R UTC"]).output()?;
+    let date = String::from_utf8_lossy(&date.stdout);
+    let build = if cfg!(debug_assertions) {
+        ", **built without optimisation: no figures to quote**"
+    } else {
+        ""
+    };
+    Ok(format!(
+        "{}, Linux {}, {count} × {model}{build}",
+        date.trim(),
+        kernel.trim()
+    ))
+}
+
+fn figures(results: &[Figures]) -> Table {
+    let sizes = results.iter().map(|f| f.size.to_string());
+    let head = std::iter::once("services × endpoints".to_owned()).chain(sizes);
+    let mut table = Table::new(head.collect());
+    let rows = LOAD_ROWS.iter().chain(CHANGE_ROWS).chain(CONNECT_ROWS);
+    for (name, cell) in rows {
+        table.row(name, results.iter().map(cell));
+    }
+    table
+}
+
+/// A row's name, and its figure of a size.
+type Row = (&'static str, fn(&Figures) -> String);
+
+const LOAD_ROWS: &[Row] = &[
+    ("**full sync**", |f| goal(f.load.total(), full_goal(f.size))),
+    ("– objects into the store", |f| show(f.load.store)),
+    ("– store to desired state", |f| show(f.load.desired)),
+    ("– reading the kernel back", |f| show(f.load.observe)),
+    ("– planning", |f| show(f.load.plan)),
+    ("– encoding, and the kernel", |f| show(f.load.apply)),
+    ("– CPU since start", |f| show(f.load_cpu)),
+    ("**comparing all with the kernel**", |f| {
+        show(f.compare.total())
+    }),
+    ("**memory** after the full sync", |f| {
+        memory(f.memory.resident, memory_goal(f.size))
+    }),
+    ("– peak until then", |f| memory(f.memory.peak, None)),
+    ("– peak with a comparison", |f| {
+        memory(f.memory_after.peak, None)
+    }),
+];
+
+const CHANGE_ROWS: &[Row] = &[
+    (
+        "**endpoint replaced**, until the new pod answers, p50",
+        |f| goal(f.answered.p50(), change_goal(f.size)),
+    ),
+    ("– p99", |f| show(f.answered.p99())),
+    ("– sync alone, p50", |f| show(f.moves.sync.p50())),
+    ("– of that encoding and the kernel, p50", |f| {
+        show(f.moves.apply.p50())
+    }),
+    ("– CPU per change", |f| {
+        goal(f.moves.cpu, cpu_goal(f.size))
+    }),
+    ("**endpoint more or less**, sync p50", |f| {
+        show(f.resizes.sync.p50())
+    }),
+    ("– p99", |f| show(f.resizes.sync.p99())),
+    ("– slowest", |f| show(f.resizes.sync.max())),
+    ("– CPU per change", |f| show(f.resizes.cpu)),
+    ("**service more**, sync p50", |f| {
+        show(f.additions.sync.p50())
+    }),
+    ("– CPU per change", |f| show(f.additions.cpu)),
+];
+
+const CONNECT_ROWS: &[Row] = &[
+    ("**connect** to the pod itself, p50 / p99", |f| {
+        both(&f.latency.direct)
+    }),
+    ("– by the first service, p50 / p99", |f| {
+        both(&f.latency.first)
+    }),
+    ("– – over direct, p50", |f| {
+        over_direct(&f.latency, &f.latency.first)
+    }),
+    ("– by the last service, p50 / p99", |f| {
+        both(&f.latency.last)
+    }),
+    ("– – over direct, p50", |f| {
+        over_direct(&f.latency, &f.latency.last)
+    }),
+];
+
+/// How the cost of a change grows with the cluster.
+fn growth(small: &Figures, large: &Figures) -> String {
+    let ratio = |of: fn(&Figures) -> Duration| ratio(of(large), of(small));
+    let (sync, cpu) = (ratio(|f| f.moves.sync.p50()), ratio(|f| f.moves.cpu));
+    format!(
+        "One change at {} costs {sync:.1} times the sync time and {cpu:.1} times the CPU of one at {} (≤ 2 {}).",
+        large.size,
+        small.size,
+        mark(sync <= 2.0 && cpu <= 2.0)
+    )
+}
+
+fn ratios(ours: &Figures, theirs: &Comparison) -> Table {
+    let head = ["", "`nft -f`", "Ferrovia", "ratio"].map(String::from);
+    let mut table = Table::new(head.to_vec());
+    let mut row = |name, theirs: Duration, ours: Duration| {
+        let times = format!("{:.0} ×", ratio(theirs, ours));
+        table.row(name, [show(theirs), show(ours), times]);
+    };
+    row("all services", theirs.load, ours.load.total());
+    row(
+        "one service more",
+        theirs.addition,
+        ours.additions.sync.p50(),
+    );
+    table
+}
+
+fn full_goal(size: Size) -> Option<Duration> {
+    match (size.services, size.endpoints) {
+        (10_000, 2) => Some(Duration::from_millis(300)),
+        (50_000, 2) | (5_000, 50) => Some(Duration::from_millis(1_500)),
+        _ => None,
+    }
+}
+
+fn change_goal(size: Size) -> Option<Duration> {
+    match (size.services, size.endpoints) {
+        (10_000, 2) => Some(Duration::from_millis(3)),
+        (50_000, 2) => Some(Duration::from_millis(5)),
+        _ => None,
+    }
+}
+
+fn cpu_goal(size: Size) -> Option<Duration> {
+    (size == Size::new(10_000, 2)).then_some(Duration::from_millis(3))
+}
+
+/// In KiB.
+fn memory_goal(size: Size) -> Option<u64> {
+    (size == Size::new(10_000, 2)).then_some(25 << 10)
+}
+
+fn both(samples: &Samples) -> String {
+    format!("{} / {}", show(samples.p50()), show(samples.p99()))
+}
+
+fn over_direct(latency: &Latency, way: &Samples) -> String {
+    let microseconds = |samples: &Samples| samples.p50().as_secs_f64() * 1e6;
+    let over = microseconds(way) - microseconds(&latency.direct);
+    format!("{over:+.1} µs (≤ 10 {})", mark(over <= 10.0))
+}
+
+fn goal(reached: Duration, goal: Option<Duration>) -> String {
+    let text = show(reached);
+    match goal {
+        Some(goal) => format!("{text} (≤ {} {})", show_short(goal), mark(reached <= goal)),
+        None => text,
+    }
+}
+
+fn memory(kibibytes: u64, goal: Option<u64>) -> String {
+    let mebibytes = |kibibytes: u64| kibibytes as f64 / 1024.0;
+    let text = format!("{:.1} MiB", mebibytes(kibibytes));
+    match goal {
+        Some(goal) => format!(
+            "{text} (≤ {:.0} {})",
+            mebibytes(goal),
+            mark(kibibytes <= goal)
+        ),
+        None => text,
+    }
+}
+
+fn mark(reached: bool) -> char {
+    if reached { '✓' } else { '✗' }
+}
+
+fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64()
+}
+
+/// Three figures or so, in a unit that suits.
+fn show(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        1.0.. => format!("{seconds:.2} s"),
+        0.01.. => format!("{:.0} ms", seconds * 1e3),
+        0.001.. => format!("{:.2} ms", seconds * 1e3),
+        _ => format!("{:.0} µs", seconds * 1e6),
+    }
+}
+
+/// A round figure.
+fn show_short(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{} s", time.as_secs_f64())
+    }
+}
