@@ -2,83 +2,96 @@
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ferrovia_host::addr::{self, AddressMonitor};
 use ferrovia_host::iptables;
 
 use crate::config::Config;
-use crate::mode::{Installed, Mode, Watcher};
+use crate::mode::{Installed, Listen, Mode};
 use crate::source::manifest::{self, Folder, Problem, Severity};
-use crate::sync::{self, Engine, Input, Outcome, Stop};
+use crate::sync::{self, Engine, Input, Outcome, Pace, Stop};
 
-/// Runs the proxy until it is told to stop, or to its first success with `once`.
+/// How long a watcher that fails waits before it tries again.
+const REST: Duration = Duration::from_secs(1);
+
+/// Runs the proxy until it is told to stop, or to its first sync with `once`.
 pub fn run(config: Config) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
-    let Installed { backends, watcher } = Mode::default()
+    let Installed { backends, listen } = Mode::default()
         .install(config.counters)
         .map_err(anyhow::Error::from_boxed)?;
     let folder = Folder::open(&config.manifests)?;
     let (inputs, received) = mpsc::channel();
-    // The watchers come first: what changes while we read is then told a second time, but never missed.
+    // Watched before it is read: what changes in between is then told a second time, but never missed.
     if !config.once {
         watch_signals(inputs.clone())?;
-        watch_rules(watcher, inputs.clone())?;
         watch_addresses(inputs.clone())?;
     }
     inputs.send(Input::Addresses(local_addresses()?))?;
-    watch_folder(folder, inputs)?;
+    watch_folder(folder, inputs.clone())?;
 
     let engine = Engine::new(config.settings, backends);
-    let mut progress = Progress {
-        once: config.once,
-        ready: false,
-        failed: false,
-    };
+    if config.once {
+        return run_once(engine, &received, config.pace);
+    }
+    let mut when_ready = Some(|| settle_in(listen, inputs));
     let stop = sync::run(engine, &received, config.pace, |outcomes| {
-        progress.report(outcomes)
+        if is_success(outcomes)
+            && let Some(when_ready) = when_ready.take()
+        {
+            when_ready();
+        }
+        ControlFlow::Continue(())
     });
     match stop {
-        Stop::Asked => tracing::info!("stopping; the rules stay in force"),
         Stop::SourceEnded(why) => bail!("no more changes can be followed: {why}"),
-        Stop::Satisfied if progress.failed => bail!("the rules could not be written"),
-        Stop::Satisfied => {}
+        Stop::Asked | Stop::Satisfied => tracing::info!("stopping; the rules stay in force"),
     }
     Ok(())
 }
 
-/// What the outside hears of the syncs.
-struct Progress {
-    once: bool,
-    ready: bool,
-    failed: bool,
+/// Syncs once.
+fn run_once(engine: Engine, received: &Receiver<Input>, pace: Pace) -> anyhow::Result<()> {
+    let mut succeeded = false;
+    let stop = sync::run(engine, received, pace, |outcomes| {
+        succeeded = is_success(outcomes);
+        if outcomes.is_empty() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    if let Stop::SourceEnded(why) = stop {
+        bail!("the manifests cannot be read: {why}");
+    }
+    ensure!(succeeded, "the rules could not be written");
+    take_over();
+    Ok(())
 }
 
-impl Progress {
-    fn report(&mut self, outcomes: &[Outcome]) -> ControlFlow<()> {
-        if outcomes.is_empty() {
-            return ControlFlow::Continue(());
-        }
-        self.failed = outcomes.iter().any(|outcome| outcome.result.is_err());
-        if !self.failed && !self.ready {
-            self.ready = true;
-            tracing::info!("ready: all services are in the kernel");
-            take_over();
-            notify_systemd();
-        }
-        if self.once {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+/// Something was synced, and nothing failed.
+fn is_success(outcomes: &[Outcome]) -> bool {
+    !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.result.is_ok())
+}
+
+/// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
+fn settle_in(listen: Listen, inputs: Sender<Input>) {
+    tracing::info!("ready: all services are in the kernel");
+    notify_systemd();
+    // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
+    let started = watch_rules(listen, inputs).and_then(|()| spawn("takeover", take_over));
+    if let Err(error) = started {
+        tracing::warn!("{error:#}; the rules are checked every sync period all the same");
     }
 }
 
 /// Our rules are in force, so a predecessor's iptables chains can go without a gap. (Its nftables table went in our first transaction.)
 fn take_over() {
-    let work = || match iptables::remove_leftovers() {
+    match iptables::remove_leftovers() {
         Ok(removed) => removed
             .tools
             .iter()
@@ -87,10 +100,6 @@ fn take_over() {
         Err(error) => {
             tracing::warn!(%error, "cannot remove what kube-proxy left in iptables; both sets of rules are in force");
         }
-    };
-    // The tools may take seconds, or wait for a lock, and the rules must be followed meanwhile.
-    if let Err(error) = spawn("takeover", work) {
-        tracing::warn!("cannot look for what kube-proxy left in iptables: {error:#}");
     }
 }
 
@@ -103,7 +112,11 @@ fn watch_folder(folder: Folder, inputs: Sender<Input>) -> anyhow::Result<()> {
     let deliver = move |batch: manifest::Batch| {
         batch.problems.iter().for_each(log_problem);
         // The loop has ended if nobody receives any more.
-        match inputs.send(Input::Events(batch.events)) {
+        let news = Input::Events {
+            events: batch.events,
+            is_partial: !batch.is_complete,
+        };
+        match inputs.send(news) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
@@ -124,17 +137,20 @@ fn log_problem(problem: &Problem) {
 }
 
 /// Tells the loop when somebody else writes to our rules.
-fn watch_rules(mut watcher: Box<dyn Watcher>, inputs: Sender<Input>) -> anyhow::Result<()> {
+fn watch_rules(listen: Listen, inputs: Sender<Input>) -> anyhow::Result<()> {
+    let mut watcher = listen().map_err(anyhow::Error::from_boxed)?;
     spawn("rules", move || {
-        loop {
-            match watcher.wait() {
-                Ok(family) if inputs.send(Input::ForeignChange(family)).is_ok() => {}
-                Ok(_) => return,
+        // What happened before we listened.
+        let mut news = Input::Check;
+        while inputs.send(news).is_ok() {
+            news = match watcher.wait() {
+                Ok(family) => Input::ForeignChange(family),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot watch our rules; changes by others are noticed at the next check");
-                    return;
+                    tracing::warn!(%error, "cannot hear of changes to our rules; trying again");
+                    thread::sleep(REST);
+                    Input::Check
                 }
-            }
+            };
         }
     })
 }
@@ -143,7 +159,11 @@ fn watch_rules(mut watcher: Box<dyn Watcher>, inputs: Sender<Input>) -> anyhow::
 fn watch_addresses(inputs: Sender<Input>) -> anyhow::Result<()> {
     let mut monitor = AddressMonitor::open().context("cannot watch this machine's addresses")?;
     spawn("addresses", move || {
-        while monitor.wait().is_ok() {
+        loop {
+            if let Err(error) = monitor.wait() {
+                tracing::warn!(%error, "cannot hear of changes to this machine's addresses; reading them again");
+                thread::sleep(REST);
+            }
             match addr::local_addresses() {
                 Ok(addresses) => {
                     if inputs.send(Input::Addresses(addresses)).is_err() {

@@ -1,11 +1,9 @@
 //! The modes: the one place that knows which there are.
 
-use std::sync::{Arc, Mutex};
-
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::TABLE;
-use ferrovia_host::nft::{Change, Monitor, Nft, NftApplier};
+use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::probe;
 
 use crate::sync::backend::{Backend, Pair, SyncError};
@@ -22,9 +20,13 @@ pub enum Mode {
 pub struct Installed {
     /// What writes, for the families this machine has.
     pub backends: PerFamily<Option<Box<dyn Backend>>>,
-    /// What hears when somebody else writes.
-    pub watcher: Box<dyn Watcher>,
+    /// Begins to listen for what somebody else writes. Best called after the first full write: for a listener the kernel makes a
+    /// message of every element written, ours too, which takes it longer than writing them.
+    pub listen: Listen,
 }
+
+/// Makes a [`Watcher`] that hears everything from then on.
+pub type Listen = Box<dyn FnOnce() -> Result<Box<dyn Watcher>, SyncError> + Send>;
 
 /// Waits for other people's changes to what a mode has written.
 pub trait Watcher: Send {
@@ -45,19 +47,20 @@ fn nftables(counters: bool) -> Result<Installed, SyncError> {
     let families = probe::supported_families();
     probe::nftables(&families)?;
     let nft = Nft::open()?;
-    let watcher = Monitor::open(nft.port_id(), &[TABLE])?;
-    let nft = Arc::new(Mutex::new(nft));
+    let writer = nft.port_id();
+    let connection = Connection::new(nft);
     let mut backends = PerFamily { v4: None, v6: None };
     for family in families {
         let pair = Pair::new(
             NftPlanner::new(family, counters),
-            NftApplier::new(family, Arc::clone(&nft)),
+            NftApplier::new(family, connection.clone()),
         );
         backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
     }
+    let listen = move || Ok(Box::new(Monitor::open(writer, &[TABLE])?) as Box<dyn Watcher>);
     Ok(Installed {
         backends,
-        watcher: Box::new(watcher),
+        listen: Box::new(listen),
     })
 }
 

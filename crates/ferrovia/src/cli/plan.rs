@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use ferrovia_core::desired::Builder;
 use ferrovia_core::dialect::nft::Observed;
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::Planner;
 use ferrovia_core::plan::nft::NftPlanner;
+use ferrovia_core::plan::{Found, Planner};
 use ferrovia_core::store::Store;
 
 use super::flags::ShapeFlags;
@@ -70,7 +70,7 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<()> {
         let mut planner = NftPlanner::new(*family, true);
         print!(
             "{}",
-            planner.full(builder.desired(*family), &Observed::default())
+            planner.full(builder.desired(*family), &Observed::default(), Found::Adopt)
         );
     }
     if batch

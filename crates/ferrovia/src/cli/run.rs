@@ -34,6 +34,7 @@ pub(super) struct RunArgs {
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
+    ferrovia_host::memory::keep_small();
     app::run(args.config()?)
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
-use ferrovia_core::plan::Planner;
+use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::Applier;
 
 /// Why a sync failed. The modes' own errors say which operation on which object.
@@ -25,8 +25,8 @@ pub struct Written {
 
 /// One mode for one family, whatever its types.
 pub trait Backend: Send {
-    /// Reads the kernel back and writes every difference to what is wanted.
-    fn full(&mut self, desired: &Desired) -> Result<Written, SyncError>;
+    /// Reads the kernel back and writes every difference to what is wanted; `found` says how to treat what is there.
+    fn full(&mut self, desired: &Desired, found: Found) -> Result<Written, SyncError>;
 
     /// Writes a change.
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError>;
@@ -61,13 +61,13 @@ where
     A: Applier<Observed = P::Observed, Plan = P::Plan> + Send,
     A::Error: Into<SyncError>,
 {
-    fn full(&mut self, desired: &Desired) -> Result<Written, SyncError> {
+    fn full(&mut self, desired: &Desired, found: Found) -> Result<Written, SyncError> {
         let start = Instant::now();
         let observed = self.applier.observe().map_err(Into::into)?;
         let observe = start.elapsed();
         let planner = &mut self.planner;
         apply(&mut self.applier, observe, || {
-            planner.full(desired, &observed)
+            planner.full(desired, &observed, found)
         })
     }
 

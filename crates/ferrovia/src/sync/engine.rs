@@ -5,9 +5,13 @@ use std::net::IpAddr;
 use ferrovia_core::desired::{Builder, Delta, Desired, Settings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
+use ferrovia_core::plan::Found;
 use ferrovia_core::store::{Event, Store};
 
 use super::backend::{Backend, SyncError, Written};
+
+/// After so many full syncs that failed in a row, what is in the kernel is taken to be at fault and made anew.
+const FAILURES_BEFORE_REPLACING: u32 = 2;
 
 /// Everything the proxy knows and the modes it writes with.
 pub struct Engine {
@@ -16,6 +20,8 @@ pub struct Engine {
     families: PerFamily<Option<FamilySync>>,
     addresses: Vec<IpAddr>,
     addresses_changed: bool,
+    /// Not all objects could be read yet.
+    is_partial: bool,
 }
 
 /// One family's way into the kernel.
@@ -23,6 +29,8 @@ struct FamilySync {
     backend: Box<dyn Backend>,
     /// What is in the kernel is not known, or known to be wrong.
     needs_full: bool,
+    /// Full syncs that failed in a row.
+    failures: u32,
     /// The rules were whole once; if they are not when we look again, somebody changed them.
     was_written: bool,
 }
@@ -58,6 +66,7 @@ impl Engine {
             backend.map(|backend| FamilySync {
                 backend,
                 needs_full: true,
+                failures: 0,
                 was_written: false,
             })
         };
@@ -70,6 +79,7 @@ impl Engine {
             },
             addresses: Vec::new(),
             addresses_changed: true,
+            is_partial: false,
         }
     }
 
@@ -84,6 +94,17 @@ impl Engine {
         addresses.dedup();
         self.addresses_changed |= addresses != self.addresses;
         self.addresses = addresses;
+    }
+
+    /// Says whether the source could read all its objects. As long as it could not, a full sync leaves alone what belongs to services
+    /// that are not known: an earlier run knew better.
+    pub fn set_partial(&mut self, is_partial: bool) {
+        if self.is_partial && !is_partial {
+            Family::ALL
+                .into_iter()
+                .for_each(|family| self.suspect(family));
+        }
+        self.is_partial = is_partial;
     }
 
     /// The first lists are complete, so the kernel may be written.
@@ -151,15 +172,25 @@ impl Engine {
         } else {
             SyncKind::Partial
         };
+        let found = match sync.failures {
+            _ if self.is_partial => Found::Keep,
+            0..FAILURES_BEFORE_REPLACING => Found::Adopt,
+            _ => Found::Replace,
+        };
         let result = match kind {
-            SyncKind::Full => sync.backend.full(desired),
+            SyncKind::Full => sync.backend.full(desired, found),
             _ => sync.backend.partial(desired, delta),
         };
-        let changed = result.as_ref().is_ok_and(|written| written.changed);
         // A full sync that was asked for without a change and still found something to write has met somebody else's work.
+        let changed = result.as_ref().is_ok_and(|written| written.changed);
         let repaired = kind == SyncKind::Full && sync.was_written && delta.is_empty() && changed;
         sync.needs_full = result.is_err();
-        sync.was_written = result.is_ok();
+        sync.failures = match (&result, kind) {
+            (Err(_), SyncKind::Full) => sync.failures.saturating_add(1),
+            (Err(_), _) => sync.failures,
+            (Ok(_), _) => 0,
+        };
+        sync.was_written |= result.is_ok();
         Some(Outcome {
             family,
             kind,

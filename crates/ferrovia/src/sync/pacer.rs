@@ -2,7 +2,7 @@
 //!
 //! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Somebody
 //! else's change is repaired in a moment, but not again and again without a pause: two programs that undo each other's work must not eat the
-//! machine. Every sync period the rules are checked; leftovers go when things have been quiet for a moment.
+//! machine. Every sync period the rules are checked; leftovers go after a while.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const REPAIR_AFTER: Duration = Duration::from_millis(2);
 /// The least time from one repair to the next.
 const REPAIR_PAUSE: Duration = Duration::from_millis(50);
 /// How long leftovers may stay: long enough that a rolling update does not remove what its next step needs.
-const TIDY_AFTER: Duration = Duration::from_secs(1);
+const TIDY_AFTER: Duration = Duration::from_secs(60);
 
 /// How often things happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,9 @@ impl Pacer {
     /// Somebody else changed our rules.
     pub fn request_repair(&mut self, now: Instant) {
         let at = now + REPAIR_AFTER;
-        let earliest = self.last_repair.map_or(at, |last| at.max(last + REPAIR_PAUSE));
+        let earliest = self
+            .last_repair
+            .map_or(at, |last| at.max(last + REPAIR_PAUSE));
         self.repair_at.get_or_insert(earliest);
     }
 
@@ -122,6 +124,12 @@ impl Pacer {
         Some(at.max(self.not_before.unwrap_or(at)))
     }
 
+    /// There was nothing to sync with yet; whatever comes asks again.
+    pub fn not_ready(&mut self, now: Instant) {
+        self.requested = false;
+        self.checked(now);
+    }
+
     /// A sync has ended.
     pub fn synced(&mut self, succeeded: bool, leftovers: bool, now: Instant) {
         self.requested = false;
@@ -129,18 +137,29 @@ impl Pacer {
             self.last_repair = Some(now);
         }
         self.not_before = Some(now + self.pace.min_sync_period);
-        self.retry = (!succeeded).then(|| {
-            let longest = self.pace.sync_period.max(FIRST_RETRY);
-            let pause = self
-                .retry
-                .map_or(FIRST_RETRY, |last| last.pause * 2)
-                .min(longest);
-            Retry {
-                at: now + pause,
-                pause,
-            }
-        });
-        self.tidy_at = leftovers.then(|| now + TIDY_AFTER);
+        self.retry = (!succeeded).then(|| self.next_retry(now));
+        self.tidy_at = leftovers.then(|| self.tidy_at.unwrap_or(now + TIDY_AFTER));
+    }
+
+    /// Some leftovers are gone. What else is due stays due.
+    pub fn tidied(&mut self, succeeded: bool, leftovers: bool, now: Instant) {
+        if !succeeded {
+            self.retry = Some(self.next_retry(now));
+        }
+        // The next step follows at once.
+        self.tidy_at = leftovers.then_some(now);
+    }
+
+    fn next_retry(&self, now: Instant) -> Retry {
+        let longest = self.pace.sync_period.max(FIRST_RETRY);
+        let pause = self
+            .retry
+            .map_or(FIRST_RETRY, |last| last.pause * 2)
+            .min(longest);
+        Retry {
+            at: now + pause,
+            pause,
+        }
     }
 
     /// A check has ended.
@@ -267,17 +286,43 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_go_when_things_are_quiet() {
+    fn leftovers_go_after_a_while_however_busy_it_is() {
         let (mut pacer, now) = pacer(Duration::ZERO);
+        pacer.checked(now + 3600 * 1000 * MS);
         pacer.synced(true, true, now);
-        assert_eq!(pacer.due(now + 999 * MS), None);
-        pacer.request();
-        pacer.synced(true, true, now + 999 * MS);
+        pacer.synced(true, true, now + TIDY_AFTER / 2);
+        assert_eq!(pacer.due(now + TIDY_AFTER - MS), None);
+        assert_eq!(pacer.due(now + TIDY_AFTER), Some(Due::Tidy));
+        pacer.tidied(true, true, now + TIDY_AFTER);
         assert_eq!(
-            pacer.due(now + 1500 * MS),
-            None,
-            "a sync in between starts the wait anew"
+            pacer.due(now + TIDY_AFTER),
+            Some(Due::Tidy),
+            "the second step"
         );
-        assert_eq!(pacer.due(now + 1999 * MS), Some(Due::Tidy));
+        pacer.tidied(true, false, now + TIDY_AFTER);
+        assert_eq!(pacer.due(now + TIDY_AFTER), None);
+    }
+
+    #[test]
+    fn tidying_forgets_nothing_else() {
+        let (mut pacer, now) = pacer(5000 * MS);
+        pacer.synced(true, true, now);
+        pacer.request();
+        pacer.request_repair(now);
+        pacer.tidied(true, false, now + 10 * MS);
+        assert_eq!(pacer.due(now + 5000 * MS), Some(Due::Sync));
+        pacer.synced(false, false, now);
+        pacer.tidied(true, false, now + 10 * MS);
+        assert!(pacer.retry.is_some());
+    }
+
+    #[test]
+    fn the_first_sync_is_not_delayed_by_having_nothing_to_sync() {
+        let (mut pacer, now) = pacer(5000 * MS);
+        pacer.request();
+        pacer.not_ready(now);
+        assert_eq!(pacer.due(now), None);
+        pacer.request();
+        assert_eq!(pacer.due(now), Some(Due::Sync));
     }
 }

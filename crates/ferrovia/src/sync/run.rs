@@ -15,9 +15,16 @@ use super::pacer::{Due, Pace, Pacer};
 #[derive(Debug)]
 pub enum Input {
     /// Objects came, changed or went.
-    Events(Vec<Event>),
+    Events {
+        /// What happened to them.
+        events: Vec<Event>,
+        /// The source could not read all objects yet.
+        is_partial: bool,
+    },
     /// This machine's addresses.
     Addresses(Vec<IpAddr>),
+    /// Somebody may have changed our rules while nobody listened.
+    Check,
     /// Somebody else wrote to our tables; to both if the family is not known.
     ForeignChange(Option<Family>),
     /// No more events will come, for this reason.
@@ -60,19 +67,7 @@ pub fn run(
                 return Stop::SourceEnded("everyone has gone".into());
             }
         }
-        let now = Instant::now();
-        let outcomes = match pacer.due(now) {
-            Some(Due::Sync) => engine.sync(),
-            Some(Due::Check) => {
-                pacer.checked(now);
-                engine.check();
-                engine.sync()
-            }
-            Some(Due::Tidy) => engine.tidy(),
-            None => continue,
-        };
-        let succeeded = outcomes.iter().all(|outcome| outcome.result.is_ok());
-        pacer.synced(succeeded, engine.has_leftovers(), Instant::now());
+        let outcomes = do_what_is_due(&mut engine, &mut pacer);
         outcomes.iter().for_each(log);
         if report(&outcomes).is_break() {
             return Stop::Satisfied;
@@ -80,14 +75,44 @@ pub fn run(
     }
 }
 
+fn do_what_is_due(engine: &mut Engine, pacer: &mut Pacer) -> Vec<Outcome> {
+    let now = Instant::now();
+    let due = pacer.due(now);
+    if !engine.is_ready() {
+        pacer.not_ready(now);
+        return Vec::new();
+    }
+    let outcomes = match due {
+        None => return Vec::new(),
+        Some(Due::Sync) => engine.sync(),
+        Some(Due::Check) => {
+            pacer.checked(now);
+            engine.check();
+            engine.sync()
+        }
+        Some(Due::Tidy) => engine.tidy(),
+    };
+    let succeeded = outcomes.iter().all(|outcome| outcome.result.is_ok());
+    match due {
+        Some(Due::Tidy) => pacer.tidied(succeeded, engine.has_leftovers(), Instant::now()),
+        _ => pacer.synced(succeeded, engine.has_leftovers(), Instant::now()),
+    }
+    outcomes
+}
+
 fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<Stop> {
     match input {
-        Input::Events(events) => {
+        Input::Events { events, is_partial } => {
+            engine.set_partial(is_partial);
             events.into_iter().for_each(|event| engine.handle(event));
             pacer.request();
         }
         Input::Addresses(addresses) => {
             engine.set_addresses(addresses);
+            pacer.request();
+        }
+        Input::Check => {
+            engine.check();
             pacer.request();
         }
         Input::ForeignChange(family) => {

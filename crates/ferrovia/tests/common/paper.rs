@@ -8,8 +8,8 @@ use ferrovia_core::desired::{Builder, Desired, Frontend, Settings};
 use ferrovia_core::dialect::nft::{Observed, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::TrafficPolicy;
-use ferrovia_core::plan::Planner;
 use ferrovia_core::plan::nft::NftPlanner;
+use ferrovia_core::plan::{Found, Planner};
 use ferrovia_core::store::{Event, Store};
 
 use super::objects::Objects;
@@ -29,7 +29,7 @@ impl Paper {
         paper.feed(Objects::default().start());
         for family in Family::ALL {
             let desired = paper.builder.desired(family);
-            paper.planners[family].full(desired, &Observed::default());
+            paper.planners[family].full(desired, &Observed::default(), Found::Adopt);
         }
         paper
     }
@@ -53,7 +53,7 @@ impl Paper {
         let mut paper = Self::bare(settings, addresses);
         paper.feed(objects.replay());
         let desired = paper.builder.desired(family);
-        paper.planners[family].full(desired, &Observed::default())
+        paper.planners[family].full(desired, &Observed::default(), Found::Adopt)
     }
 
     fn feed(&mut self, events: Vec<Event>) -> ferrovia_core::desired::Update {

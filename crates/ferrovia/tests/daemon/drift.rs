@@ -1,31 +1,25 @@
 //! Other people's hands in our tables.
 
-use super::support::{Node, web};
+use super::support::{Node, service, wait, web};
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq
 pod-c > 10.96.0.10:81 => refused";
 
-fn damaged_by(damage: &[&[&str]]) -> Node {
+/// Damages the rules in one transaction, for they are mended before a second one could come, and waits until they are whole again.
+fn damaged_by(damage: &str) {
     let node = Node::new();
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
     let whole = listing(&node);
-    for arguments in damage {
-        node.on_node("nft", arguments);
-    }
-    super::support::wait(|| {
-        let now = listing(&node);
-        if now == whole {
-            Ok(())
-        } else {
-            Err(format!("{now}\nlog:\n{}", node.log()))
-        }
+    node.feed("nft", &["-f", "-"], damage);
+    wait(|| match listing(&node) {
+        now if now == whole => Ok(()),
+        now => Err(format!("{now}\nlog:\n{}", node.log())),
     });
     node.expect(ANSWERS);
     node.wait_for_log("somebody changed our rules");
-    node
 }
 
 /// What the tables hold, without counts; elements sorted, because their order means nothing.
@@ -41,65 +35,75 @@ fn listing(node: &Node) -> String {
 
 #[test]
 fn a_flushed_ruleset_comes_back() {
-    damaged_by(&[&["flush", "ruleset"]]);
+    damaged_by("flush ruleset");
 }
 
 #[test]
 fn a_deleted_table_comes_back() {
-    damaged_by(&[&["delete", "table", "ip", "ferrovia"]]);
+    damaged_by("delete table ip ferrovia");
 }
 
 #[test]
 fn a_flushed_chain_is_filled_again() {
-    damaged_by(&[&["flush", "chain", "ip6", "ferrovia", "services"]]);
+    damaged_by("flush chain ip6 ferrovia services");
 }
 
 #[test]
 fn a_flushed_map_is_filled_again() {
-    damaged_by(&[&["flush", "map", "ip", "ferrovia", "endpoints"]]);
+    damaged_by("flush map ip ferrovia endpoints");
 }
 
 #[test]
 fn a_deleted_element_comes_back() {
-    damaged_by(&[&[
-        "delete",
-        "element",
-        "ip",
-        "ferrovia",
-        "services",
-        "{ 10.96.0.10 . tcp . 80 }",
-    ]]);
+    damaged_by("delete element ip ferrovia services { 10.96.0.10 . tcp . 80 }");
 }
 
 #[test]
 fn a_foreign_rule_element_and_chain_go() {
-    damaged_by(&[
-        &["add", "chain", "ip", "ferrovia", "mine"],
-        &["add", "rule", "ip", "ferrovia", "mine", "drop"],
-        &[
-            "insert", "rule", "ip", "ferrovia", "services", "jump", "mine",
-        ],
-        &[
-            "add",
-            "element",
-            "ip",
-            "ferrovia",
-            "dropped-services",
-            "{ 10.96.0.10 . tcp . 80 }",
-        ],
-    ]);
+    damaged_by(
+        "add chain ip ferrovia mine
+         add rule ip ferrovia mine drop
+         insert rule ip ferrovia services jump mine
+         add element ip ferrovia dropped-services { 10.96.0.10 . tcp . 80 }",
+    );
+}
+
+#[test]
+fn a_foreign_chain_with_a_name_of_ours_goes() {
+    damaged_by(
+        "add chain ip ferrovia pick-20
+         add rule ip ferrovia pick-20 drop",
+    );
 }
 
 #[test]
 fn a_foreign_set_goes() {
-    damaged_by(&[&[
-        "add",
-        "set",
-        "ip",
-        "ferrovia",
-        "mine",
-        "{ type ipv4_addr; }",
-    ]]);
+    damaged_by("add set ip ferrovia mine { type ipv4_addr; }");
+}
+
+#[test]
+fn what_would_switch_everything_off_goes() {
+    damaged_by("add table ip ferrovia { flags dormant; }");
+    damaged_by("add chain ip ferrovia filter-forward { policy drop; }");
+    damaged_by("add element ip ferrovia rejected-services { * }");
+}
+
+#[test]
+fn a_table_that_cannot_be_mended_is_made_anew() {
+    let node = Node::new();
+    // A chain of ours that is attached where it must not be, and a set that holds one element.
+    node.feed(
+        "nft",
+        &["-f", "-"],
+        "table ip ferrovia {
+            chain pick-2 { type filter hook input priority 0; }
+            set cluster-ips { type ipv4_addr; size 1; }
+        }",
+    );
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    node.write("more.yaml", &service("more", 11, 30081, &["2.10"]));
+    node.start();
+    node.expect(ANSWERS);
 }
 
 #[test]

@@ -111,3 +111,31 @@ fn a_new_address_of_the_node_answers_node_ports() {
         .and_then(|()| child.wait())
         .expect("the daemon can be killed");
 }
+
+#[test]
+fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    let mut command = node.ferrovia();
+    command
+        .arg("run")
+        .arg("--manifests")
+        .arg(node.folder())
+        .args(["--node-name=node-1", "--min-sync-period=3s"]);
+    let begin = std::time::Instant::now();
+    let mut child = command.spawn().expect("ferrovia can be started");
+    node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+    let first = begin.elapsed();
+    node.write("web.yaml", &web(&["2.11"]));
+    node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.11:8080");
+    let second = begin.elapsed();
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .expect("the daemon can be killed");
+    // The order of events, not their speed: the second write is the period behind the first, which did not wait for it.
+    assert!(
+        second - first > first,
+        "first after {first:?}, second after {second:?}"
+    );
+}
