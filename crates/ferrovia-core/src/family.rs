@@ -27,14 +27,6 @@ impl Family {
     pub fn of_net(net: &IpNet) -> Self {
         Self::of(net.addr())
     }
-
-    /// The prefix length of a single address.
-    pub fn host_prefix(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
 }
 
 impl fmt::Display for Family {

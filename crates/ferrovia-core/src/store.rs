@@ -60,7 +60,7 @@ pub struct Age {
 pub struct Store {
     node_name: String,
     node: Option<Node>,
-    services: BTreeMap<ServiceKey, Known>,
+    services: HashMap<ServiceKey, Known>,
     slices: SliceIndex,
     service_cidrs: BTreeMap<String, Box<[IpNet]>>,
     names: Names,
@@ -84,7 +84,7 @@ impl Store {
         Self {
             node_name: node_name.into(),
             node: None,
-            services: BTreeMap::new(),
+            services: HashMap::new(),
             slices: SliceIndex::default(),
             service_cidrs: BTreeMap::new(),
             names: Names::default(),
@@ -135,8 +135,9 @@ impl Store {
         self.services.get(key).map(|known| &known.service)
     }
 
-    /// Every Service, in key order.
-    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+    /// Every Service, in no order.
+    #[cfg(test)]
+    pub(crate) fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.services.values().map(|known| &known.service)
     }
 

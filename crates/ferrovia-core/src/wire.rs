@@ -21,7 +21,7 @@ pub struct Metadata {
     /// Annotations.
     #[serde(deserialize_with = "null_default")]
     pub annotations: BTreeMap<String, String>,
-    /// RFC 3339; RFC 3339 in UTC compares as text, which is all we do with it.
+    /// When it was created, as the API server writes times: RFC 3339, in UTC.
     pub creation_timestamp: Option<String>,
     /// Set while the object is being deleted.
     pub deletion_timestamp: Option<String>,

@@ -42,6 +42,9 @@ pub enum Error {
 }
 
 /// Runs a program with a text as its standard input; its standard output, if it ends well and in time.
+///
+/// # Errors
+/// If it cannot be run, fails, or takes too long.
 pub fn run<A: AsRef<OsStr>>(
     program: &Path,
     args: &[A],

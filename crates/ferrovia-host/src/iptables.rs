@@ -83,6 +83,9 @@ pub struct Error {
 ///
 /// Each ruleset changes by whole transactions, jumps first, so a failure in between leaves chains that no packet enters, and the next call
 /// removes those. A kube-proxy that is still running would write its rules again.
+///
+/// # Errors
+/// If some tool fails; says what the others did.
 pub fn remove_leftovers() -> Result<Removed, Error> {
     remove_with(&tools_on(&env::var_os("PATH").unwrap_or_default()))
 }

@@ -17,6 +17,6 @@ pub struct Config {
     pub pace: Pace,
     /// Elements in the kernel count connections.
     pub counters: bool,
-    /// End after the first successful sync.
+    /// End after the first sync, whether it succeeded or not.
     pub once: bool,
 }

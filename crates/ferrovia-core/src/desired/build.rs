@@ -3,7 +3,7 @@
 //! Work is proportional to what was touched: a service is made anew only if it, its slices, or the winner of something it claims
 //! changed, and all are only if this node's zone or address changed. What comes out the same as before is no change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Builder {
     desired: PerFamily<Desired>,
     claims: Claims,
     /// The services whose claims are in `claims`, as they were when they made them.
-    claimed: BTreeMap<ServiceKey, (Arc<Service>, Age)>,
+    claimed: HashMap<ServiceKey, (Arc<Service>, Age)>,
     whereabouts: Whereabouts,
     /// Node ports of the family are open on all addresses although they should not be, and that has been said.
     told_open: PerFamily<bool>,
@@ -57,7 +57,7 @@ impl Builder {
             settings,
             desired,
             claims: Claims::default(),
-            claimed: BTreeMap::new(),
+            claimed: HashMap::new(),
             whereabouts: Whereabouts::default(),
             told_open: PerFamily::default(),
         }

@@ -1,15 +1,15 @@
 //! Every slice, found by its own name and by its Service.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use crate::model::{EndpointSlice, ServiceKey, SliceKey};
 
 /// All slices. Each change notes the services it touches in a set of the caller's.
 #[derive(Debug, Default)]
 pub(super) struct SliceIndex {
-    by_service: BTreeMap<ServiceKey, Slices>,
+    by_service: HashMap<ServiceKey, Slices>,
     /// Which Service a slice belongs to, to find it again when only its name is known.
-    owners: BTreeMap<SliceKey, ServiceKey>,
+    owners: HashMap<SliceKey, ServiceKey>,
 }
 
 /// The slices of one Service. Nearly always there is one, so plain lists beat maps by far in memory.

@@ -1,4 +1,4 @@
-//! The socket: system calls, and the only unsafe code of the crate.
+//! The socket: system calls, and the only unsafe code of this module.
 //!
 //! What is said over it is in [`exchange`](super::exchange) and in the families' own modules.
 #![allow(
@@ -28,8 +28,6 @@ pub enum Protocol {
     Route = libc::NETLINK_ROUTE as isize,
     /// nf_tables, connection tracking.
     Netfilter = libc::NETLINK_NETFILTER as isize,
-    /// Families that are known by name.
-    Generic = libc::NETLINK_GENERIC as isize,
 }
 
 /// An open netlink socket with a port of its own.

@@ -1,4 +1,4 @@
-//! What people type. Flags as typed are in [`flags`]; each command turns them into what it needs.
+//! What people type. Flags as typed are in `flags.rs`; each command turns them into what it needs.
 
 mod cleanup;
 mod counters;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ferrovia_core::desired::{Builder, Delta, Desired, Settings};
+use ferrovia_core::desired::{Builder, Delta, Settings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
 use ferrovia_core::plan::Found;
@@ -110,11 +110,6 @@ impl Engine {
     /// The first lists are complete, so the kernel may be written.
     pub fn is_ready(&self) -> bool {
         self.store.is_complete()
-    }
-
-    /// What is wanted of a family.
-    pub fn desired(&self, family: Family) -> &Desired {
-        self.builder.desired(family)
     }
 
     /// Somebody may have changed a family's rules, so they are to be compared with what is wanted.

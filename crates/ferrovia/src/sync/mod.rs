@@ -1,6 +1,6 @@
 //! The sync loop, once for all modes.
 //!
-//! [`Engine`] holds the state and does the work when told to; [`pacer`] decides when; [`run`](run::run) joins the two to the outside.
+//! [`Engine`] holds the state and does the work when told to; `pacer.rs` decides when; [`run()`] joins the two to the outside.
 //! Nothing is written before all first lists are complete. A change is written alone; whatever fails is tried again in full.
 
 pub mod backend;

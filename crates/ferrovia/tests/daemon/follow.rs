@@ -3,21 +3,16 @@
 use super::support::{Node, web};
 
 const BOTH: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
-pod-c > [fd00:10:96::10]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080";
+pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080";
 const ONLY_REMOTE: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.2.10:8080 masq";
-
-/// 10.96.0.10 is number 10 in IPv4 and number `a` in IPv6.
-fn flows(text: &str) -> String {
-    text.replace("fd00:10:96::10", "fd00:10:96::a")
-}
 
 #[test]
 fn a_changed_file_is_followed() {
     let node = Node::new();
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
-    node.expect(&flows(BOTH));
+    node.expect(BOTH);
     node.write("web.yaml", &web(&["2.10"]));
     node.expect_soon(ONLY_REMOTE);
     node.remove("web.yaml");
@@ -39,7 +34,7 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
         &super::support::service("other", 11, 30081, &["2.11"]),
     );
     node.expect_soon("pod-c > 10.96.0.11:80 => 10.244.2.11:8080");
-    node.expect(&flows(BOTH));
+    node.expect(BOTH);
     node.write("web.yaml", &web(&["2.10"]));
     node.expect_soon(ONLY_REMOTE);
 }

@@ -304,7 +304,8 @@ impl Code {
         });
     }
 
-    /// Compares the bytes of the prefix, with a mask for the bits behind the last whole byte.
+    /// Compares the whole address behind a mask, which a single address does not need. (The tool loads only the bytes of the prefix where
+    /// that ends with a byte; it reads ours all the same.)
     fn inside(&mut self, field: Field, net: &IpNet, sense: Sense) {
         self.field(R0, field);
         let op = if sense == Sense::Is {

@@ -1,6 +1,6 @@
 //! nftables as values: tables, chains, rules, sets, elements and transactions over them.
 //!
-//! A [`Transaction`] prints as the text `nft -f` reads ([`text`]); a [`Rule`] lowers to the instructions the kernel runs ([`bytecode`]);
+//! A [`Transaction`] prints as the text `nft -f` reads (`text.rs`); a [`Rule`] lowers to the instructions the kernel runs ([`bytecode`]);
 //! [`Observed`] is what is found in the kernel. Encoding for netlink is left to the host crate.
 
 pub mod bytecode;

@@ -1,7 +1,7 @@
 //! Rules: matches, then statements.
 //!
-//! Only what our ruleset needs exists here. Each form prints as the tool's text and lowers to the kernel's instructions; both are written
-//! next to each other's tests so that they cannot drift apart.
+//! Only what our ruleset needs exists here. Each form prints as the tool's text and lowers to the kernel's instructions. That the two mean
+//! the same is tested in the host crate: the tool loads the text, and the kernel then holds the instructions.
 
 use ipnet::IpNet;
 
@@ -39,13 +39,6 @@ impl Rule {
     #[must_use]
     pub fn and(mut self, condition: Match) -> Self {
         self.matches.push(condition);
-        self
-    }
-
-    /// Adds a condition if there is one.
-    #[must_use]
-    pub fn and_maybe(mut self, condition: Option<Match>) -> Self {
-        self.matches.extend(condition);
         self
     }
 

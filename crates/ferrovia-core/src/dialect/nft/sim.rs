@@ -1,7 +1,7 @@
 //! A stand-in for the kernel: runs transactions on a table in memory and refuses what the kernel would refuse.
 //!
-//! It is strict on purpose, so that planners are tested without root: unknown names, elements that are missing or there already with
-//! other data, chains that are still in use are all errors, and an error leaves the table as it was.
+//! It is strict on purpose, so that planners are tested without root: unknown names, elements that are missing or there already,
+//! chains that are still in use are all errors, and an error leaves the table as it was.
 
 use std::collections::BTreeMap;
 

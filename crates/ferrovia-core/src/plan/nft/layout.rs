@@ -48,7 +48,7 @@ pub(super) const BY_SOURCE: u32 = 1 << 11;
 pub(super) const CLASS_BITS: u32 = BY_SOURCE - 1;
 /// The most service ports there can be.
 pub(super) const MAX_PORTS: u32 = 1 << (31 - PORT_SHIFT);
-/// The most endpoints a list with affinity can have: number 0 stands for "none".
+/// The most endpoints that the lists of a service port with affinity can have together: number 0 stands for "none".
 pub(super) const MAX_STICKY: usize = (1 << LIST_SHIFT) - 1;
 
 /// The id of a service port's list for policy Cluster, without anything else.

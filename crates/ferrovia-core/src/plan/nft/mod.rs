@@ -1,8 +1,8 @@
 //! The nftables mode: flat maps, a handful of shared chains, one transaction a change.
 //!
-//! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. [`base`](self::base) holds the fixed chains,
-//! [`pick`](self::pick) the shared ones that choose an endpoint, [`service`](self::service) and [`lists`](self::lists) turn a service
-//! port into elements, [`adopt`](self::adopt) takes over what an earlier run left. This file is the order of work.
+//! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. `base.rs` holds the fixed chains, `pick.rs` the
+//! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `adopt.rs` takes over what
+//! an earlier run left and `known.rs` says what of it to spare, `changes.rs` gathers what differs. This file is the order of work.
 
 mod adopt;
 mod base;

@@ -1,6 +1,6 @@
 //! Reading our table back as services: what an id leads to, who counted what.
 //!
-//! The inverse of [`service`](super::service): it explains elements, trusting nothing but their values.
+//! The inverse of `service.rs`: it explains elements, trusting nothing but their values.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
