@@ -2,7 +2,7 @@
 #
 #   make demo         watch Ferrovia carry traffic in a sandbox of network namespaces (KEEP=1: stay up to play with it)
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, faults
-#   make bench        the figures, as a table with ratios measured in the same run
+#   make bench        the figures, as a table with ratios measured in the same run (BENCH_QUICK=1: the small sizes only)
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints now into the case files (then review the diff)
 
@@ -21,7 +21,6 @@ test: tools
 	$(CARGO) test --workspace
 
 bench: tools
-	$(CARGO) build --release --bin ferrovia
 	$(CARGO) bench --bench proxy
 
 lint:

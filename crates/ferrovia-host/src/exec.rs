@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be started, or not be talked to.
-    #[error("cannot run {}", program.display())]
+    #[error("cannot run {}: {cause}", program.display())]
     Run {
         /// The program.
         program: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// It was still running at its time limit, and was killed.
     #[error("{} did not end within {limit:?}", program.display())]
@@ -57,9 +57,9 @@ pub fn run<A: AsRef<OsStr>>(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|source| Error::Run {
+        .map_err(|cause| Error::Run {
             program: program.to_owned(),
-            source,
+            cause,
         })?;
     let outcome = converse(&mut child, input, Instant::now() + limit);
     if !matches!(outcome, Ok(Some(_))) {
@@ -81,9 +81,9 @@ pub fn run<A: AsRef<OsStr>>(
             program: program.to_owned(),
             limit,
         }),
-        Err(source) => Err(Error::Run {
+        Err(cause) => Err(Error::Run {
             program: program.to_owned(),
-            source,
+            cause,
         }),
     }
 }

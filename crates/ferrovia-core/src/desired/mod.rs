@@ -35,7 +35,7 @@ pub struct Desired {
 /// What changed between two states of [`Desired`].
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
-    /// The node's own rules changed, so everything must be looked at again.
+    /// The node's own rules changed.
     pub node: bool,
     /// The service ports that changed, in key order.
     pub ports: Vec<PortChange>,

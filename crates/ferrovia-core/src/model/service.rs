@@ -167,8 +167,12 @@ fn reject_not_ours(object: &wire::Service) -> Result<(), Unusable> {
         "an alias for an external name"
     } else if object.spec.cluster_ip == "None" {
         "headless"
-    } else if object.spec.cluster_ip.is_empty() {
-        "without a cluster IP"
+    } else if object.spec.cluster_ip.is_empty() && object.spec.cluster_ips.is_empty() {
+        // Not so from an API server, which gives every other Service one; from a file it is an oversight.
+        return Err(Unusable::Broken {
+            field: "spec.clusterIP".into(),
+            problem: "is not given; without an address nobody can reach the Service".into(),
+        });
     } else {
         return Ok(());
     };

@@ -8,6 +8,12 @@ use std::fmt;
 
 use crate::desired::{Delta, Desired};
 
+/// What a mode wants written. Prints as text for people and tests.
+pub trait Plan: fmt::Display {
+    /// What people should know about it.
+    fn notes(&self) -> &[String];
+}
+
 /// How a full plan treats what it finds in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -26,8 +32,8 @@ pub enum Found {
 pub trait Planner {
     /// What the mode finds in the kernel.
     type Observed;
-    /// What the mode wants written. Prints as text for people and tests.
-    type Plan: fmt::Display;
+    /// What the mode wants written.
+    type Plan: Plan;
 
     /// Everything that must change to get from what is in the kernel to what is wanted.
     fn full(&mut self, desired: &Desired, observed: &Self::Observed, found: Found) -> Self::Plan;

@@ -81,9 +81,6 @@ impl Applier for NftApplier {
         if plan.is_empty() {
             return Ok(false);
         }
-        for note in &plan.notes {
-            tracing::warn!("{note}");
-        }
         let mut shared = self.connection.lock();
         shared.nft.apply(plan)?;
         shared.count_own_commit();

@@ -132,13 +132,19 @@ fn one_per_family(cidrs: &[IpNet]) -> anyhow::Result<Vec<IpNet>> {
     Ok(cidrs.iter().map(IpNet::trunc).collect())
 }
 
+/// The kernel's limit for the name of an interface.
+const LONGEST_IFNAME: usize = 15;
+
 /// Interface names end up in rules and in the text that `plan` prints.
 fn interface(name: Option<&str>, missing: &'static str) -> anyhow::Result<String> {
     let name = name.filter(|name| !name.is_empty()).context(missing)?;
     let fits = name
         .bytes()
         .all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\\' | b'*'));
-    ensure!(fits, "{name:?} is not the name of an interface");
+    ensure!(
+        fits && name.len() <= LONGEST_IFNAME,
+        "{name:?} is not the name of an interface"
+    );
     Ok(name.to_owned())
 }
 

@@ -31,7 +31,7 @@ pub struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// How much to log: 0 for what matters, 4 for every sync, 6 for every rule written
+    /// How much to log: 0 for what matters, 4 for every sync, 6 for every rule written (FERROVIA_LOG overrides it)
     #[arg(short, long, value_name = "LEVEL", default_value_t = 0, global = true)]
     verbosity: u8,
 }

@@ -33,6 +33,9 @@ pub(super) struct RunArgs {
     no_counters: bool,
 }
 
+/// Longer than this makes no sense, and much longer no instant.
+const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
+
 pub(super) fn run(args: RunArgs) -> anyhow::Result<()> {
     ferrovia_host::memory::keep_small();
     app::run(args.config()?)
@@ -43,6 +46,10 @@ impl RunArgs {
         ensure!(
             !self.sync_period.is_zero(),
             "--sync-period: must be greater than 0"
+        );
+        ensure!(
+            self.sync_period <= LONGEST_PERIOD,
+            "--sync-period: must not be greater than a day"
         );
         ensure!(
             self.min_sync_period <= self.sync_period,

@@ -1,10 +1,9 @@
 //! A mode at work: a planner and an applier that speak of the same things.
 
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{Found, Plan, Planner};
 use ferrovia_host::Applier;
 
 /// Why a sync failed. The modes' own errors say which operation on which object.
@@ -57,7 +56,6 @@ impl<P, A> Pair<P, A> {
 impl<P, A> Backend for Pair<P, A>
 where
     P: Planner + Send,
-    P::Plan: Display,
     A: Applier<Observed = P::Observed, Plan = P::Plan> + Send,
     A::Error: Into<SyncError>,
 {
@@ -100,11 +98,14 @@ fn apply<A>(
 where
     A: Applier,
     A::Error: Into<SyncError>,
-    A::Plan: Display,
+    A::Plan: Plan,
 {
     let start = Instant::now();
     let transaction = plan();
     let planned = start.elapsed();
+    for note in transaction.notes() {
+        tracing::warn!("{note}");
+    }
     // Never at default verbosity: a ruleset can be many megabytes.
     tracing::trace!(plan = %transaction, "writing");
     let changed = applier.apply(&transaction).map_err(Into::into)?;

@@ -148,52 +148,6 @@ impl Engine {
             .collect()
     }
 
-    fn update(&mut self) -> PerFamily<Delta> {
-        let mut touched = self.store.take_touched();
-        touched.node |= std::mem::take(&mut self.addresses_changed);
-        let update = self.builder.update(&self.store, touched, &self.addresses);
-        update.warnings.iter().for_each(log_warning);
-        update.deltas
-    }
-
-    fn sync_family(&mut self, family: Family, delta: &Delta) -> Option<Outcome> {
-        let sync = self.families[family].as_mut()?;
-        let desired = self.builder.desired(family);
-        if !sync.needs_full && delta.is_empty() {
-            return None;
-        }
-        let kind = if sync.needs_full {
-            SyncKind::Full
-        } else {
-            SyncKind::Partial
-        };
-        let found = match sync.failures {
-            _ if self.is_partial => Found::Keep,
-            0..FAILURES_BEFORE_REPLACING => Found::Adopt,
-            _ => Found::Replace,
-        };
-        let result = match kind {
-            SyncKind::Full => sync.backend.full(desired, found),
-            _ => sync.backend.partial(desired, delta),
-        };
-        // A full sync that was asked for without a change and still found something to write has met somebody else's work.
-        let changed = result.as_ref().is_ok_and(|written| written.changed);
-        let repaired = kind == SyncKind::Full && sync.was_written && delta.is_empty() && changed;
-        sync.needs_full = result.is_err();
-        sync.failures = match (&result, kind) {
-            (Err(_), SyncKind::Full) => sync.failures.saturating_add(1),
-            (Err(_), _) => sync.failures,
-            (Ok(_), _) => 0,
-        };
-        sync.was_written |= result.is_ok();
-        Some(Outcome {
-            family,
-            kind,
-            repaired,
-            result,
-        })
-    }
-
     /// Earlier syncs left something behind.
     pub fn has_leftovers(&self) -> bool {
         let families = [&self.families.v4, &self.families.v6];
@@ -222,6 +176,54 @@ impl Engine {
             .into_iter()
             .filter_map(|family| tidy(family, &mut self.families[family]))
             .collect()
+    }
+
+    fn update(&mut self) -> PerFamily<Delta> {
+        let mut touched = self.store.take_touched();
+        touched.node |= std::mem::take(&mut self.addresses_changed);
+        let update = self.builder.update(&self.store, touched, &self.addresses);
+        update.warnings.iter().for_each(log_warning);
+        update.deltas
+    }
+
+    fn sync_family(&mut self, family: Family, delta: &Delta) -> Option<Outcome> {
+        let sync = self.families[family].as_mut()?;
+        let desired = self.builder.desired(family);
+        if !sync.needs_full && delta.is_empty() {
+            return None;
+        }
+        let kind = if sync.needs_full {
+            SyncKind::Full
+        } else {
+            SyncKind::Partial
+        };
+        let found = if self.is_partial {
+            Found::Keep
+        } else if sync.failures < FAILURES_BEFORE_REPLACING {
+            Found::Adopt
+        } else {
+            Found::Replace
+        };
+        let result = match kind {
+            SyncKind::Full => sync.backend.full(desired, found),
+            _ => sync.backend.partial(desired, delta),
+        };
+        // A full sync that was asked for without a change and still found something to write has met somebody else's work.
+        let changed = result.as_ref().is_ok_and(|written| written.changed);
+        let repaired = kind == SyncKind::Full && sync.was_written && delta.is_empty() && changed;
+        sync.needs_full = result.is_err();
+        sync.failures = match (&result, kind) {
+            (Err(_), SyncKind::Full) => sync.failures.saturating_add(1),
+            (Err(_), _) => sync.failures,
+            (Ok(_), _) => 0,
+        };
+        sync.was_written |= result.is_ok();
+        Some(Outcome {
+            family,
+            kind,
+            repaired,
+            result,
+        })
     }
 }
 

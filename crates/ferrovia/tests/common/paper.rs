@@ -57,12 +57,15 @@ impl Paper {
     }
 
     fn feed(&mut self, events: Vec<Event>) -> ferrovia_core::desired::Update {
-        for event in events {
-            self.store.handle(event);
-        }
+        let warnings: Vec<_> = events
+            .into_iter()
+            .flat_map(|event| self.store.handle(event))
+            .collect();
         let mut touched = self.store.take_touched();
         touched.node = true;
-        self.builder.update(&self.store, touched, &self.addresses)
+        let mut update = self.builder.update(&self.store, touched, &self.addresses);
+        update.warnings.splice(..0, warnings);
+        update
     }
 
     /// Takes in events; answers with the texts a case may expect, by section name.

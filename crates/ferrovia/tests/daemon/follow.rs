@@ -59,27 +59,23 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
         &["1.12"],
     ] {
         node.write("web.yaml", &web(pods));
-        let answer = match pods {
-            [] => "refused".to_owned(),
-            [pod, ..] => format!("10.244.{pod}:8080 sticky"),
+        // pod-d calls: it is nobody's endpoint.
+        let endpoints: Vec<_> = pods
+            .iter()
+            .map(|pod| format!("10.244.{pod}:8080"))
+            .collect();
+        let outcome = if pods.is_empty() {
+            "refused".to_owned()
+        } else {
+            endpoints.join(" | ")
         };
-        if pods.len() < 2 {
-            node.expect_soon(&format!(
-                "pod-c > 10.96.0.10:80 => {}",
-                answer.replace(" sticky", hairpin(pods))
-            ));
-        }
+        node.expect_soon(&format!("pod-d > 10.96.0.10:80 => {outcome}"));
         assert_eq!(
             session.run(checked.steps[0].flows("nft")),
             Vec::<String>::new(),
             "{pods:?}"
         );
     }
-}
-
-/// pod-c is 1.12: where it is its own endpoint it sees the node's address.
-fn hairpin(pods: &[&str]) -> &'static str {
-    if pods == ["1.12"] { " hairpin" } else { "" }
 }
 
 #[test]
@@ -128,9 +124,9 @@ fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
         .kill()
         .and_then(|()| child.wait())
         .expect("the daemon can be killed");
-    // The order of events, not their speed: the second write is the period behind the first, which did not wait for it.
+    // A lower bound, which no slow machine can break.
     assert!(
-        second - first > first,
+        second - first >= std::time::Duration::from_secs(2),
         "first after {first:?}, second after {second:?}"
     );
 }

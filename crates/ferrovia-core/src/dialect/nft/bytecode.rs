@@ -209,6 +209,15 @@ pub enum CmpOp {
     Neq = 1,
 }
 
+impl From<Sense> for CmpOp {
+    fn from(sense: Sense) -> Self {
+        match sense {
+            Sense::Is => Self::Eq,
+            Sense::IsNot => Self::Neq,
+        }
+    }
+}
+
 /// A change to a dynamic set. The numbers are the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DynsetOp {
@@ -308,11 +317,6 @@ impl Code {
     /// that ends with a byte; it reads ours all the same.)
     fn inside(&mut self, field: Field, net: &IpNet, sense: Sense) {
         self.field(R0, field);
-        let op = if sense == Sense::Is {
-            CmpOp::Eq
-        } else {
-            CmpOp::Neq
-        };
         if net.prefix_len() < net.max_prefix_len() {
             let mask = octets(net.netmask());
             let xor = SmallVec::from_elem(0, mask.len());
@@ -325,22 +329,21 @@ impl Code {
         }
         self.out.push(Expr::Cmp {
             sreg: R0,
-            op,
+            op: sense.into(),
             data: octets(net.network()),
         });
     }
 
     fn interface(&mut self, data: Bytes, sense: Sense) {
-        let op = if sense == Sense::Is {
-            CmpOp::Eq
-        } else {
-            CmpOp::Neq
-        };
         self.out.push(Expr::Meta {
             dreg: R0,
             key: MetaKey::InputInterface,
         });
-        self.out.push(Expr::Cmp { sreg: R0, op, data });
+        self.out.push(Expr::Cmp {
+            sreg: R0,
+            op: sense.into(),
+            data,
+        });
     }
 
     fn local(&mut self, source: bool) {

@@ -30,6 +30,11 @@ impl Sim {
         self.writes
     }
 
+    /// Changes the table behind everybody's back.
+    pub fn damage(&mut self, damage: impl FnOnce(&mut Observed)) {
+        damage(&mut self.table);
+    }
+
     /// Puts another table beside ours.
     pub fn add_predecessor(&mut self, name: &str) {
         self.table.predecessors.push(name.to_owned());

@@ -56,10 +56,22 @@ fn defaults_are_those_of_the_api_server() {
 }
 
 #[test]
+fn a_service_without_an_address_is_an_oversight() {
+    let result = read(service("web", "10.0.0.1", json!({"clusterIP": ""})));
+    let field = match result {
+        Err(Unusable::Broken { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(field, "spec.clusterIP");
+    let listed = json!({"clusterIP": "", "clusterIPs": ["10.0.0.2"]});
+    let (service, _) = read(service("web", "10.0.0.1", listed)).unwrap();
+    assert_eq!(service.cluster_ips.v4, Some("10.0.0.2".parse().unwrap()));
+}
+
+#[test]
 fn services_of_others_are_left_alone() {
     for spec in [
         json!({"clusterIP": "None"}),
-        json!({"clusterIP": ""}),
         json!({"type": "ExternalName"}),
     ] {
         let result = read(service("web", "10.0.0.1", spec));

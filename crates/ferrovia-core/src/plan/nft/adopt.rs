@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use super::layout::{LIST_BITS, LOCAL, PORT_BITS, SetId, TAG, port_id, port_number};
 use super::lists::{List, Lists, Registry};
 use super::pick::Pick;
+use super::service::frontend_key;
 use super::slots::Target;
 use crate::desired::{Desired, Frontend, ServicePort};
 use crate::dialect::nft::{Data, Key, KeyBuilder, Observed, ObservedSet, Verdict};
@@ -156,25 +157,11 @@ impl<'a> Kernel<'a> {
     }
 
     fn frontend_id(&self, port: &ServicePort, frontend: Frontend) -> Option<u32> {
-        let key = KeyBuilder::new();
-        match frontend.address() {
-            Some(at) => self.id(
-                SetId::Services,
-                &key.ip(at.ip())
-                    .proto(port.protocol())
-                    .port(at.port())
-                    .build(),
-            ),
-            None => {
-                let Frontend::NodePort(number) = frontend else {
-                    return None;
-                };
-                self.id(
-                    SetId::NodePorts,
-                    &key.proto(port.protocol()).port(number).build(),
-                )
-            }
-        }
+        let set = match frontend {
+            Frontend::NodePort(_) => SetId::NodePorts,
+            _ => SetId::Services,
+        };
+        self.id(set, &frontend_key(port, frontend))
     }
 
     fn slots(&self, list: u32, numbered: &[Option<Target>], port: &ServicePort) -> Box<[Target]> {

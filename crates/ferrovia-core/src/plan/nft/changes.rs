@@ -1,9 +1,9 @@
 //! Changes to elements, gathered set by set.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::layout::SetId;
-use crate::dialect::nft::{Element, Key, ObservedSet, Op};
+use crate::dialect::nft::{Element, Key, ObservedElement, ObservedSet, Op};
 use crate::family::Family;
 
 /// Elements to take out and to put in.
@@ -44,8 +44,7 @@ impl Changes {
             self.sets.entry(set).or_default().adds.extend(wanted);
             return;
         };
-        let mut leftover: HashMap<&Key, ()> =
-            observed.elements.keys().map(|key| (key, ())).collect();
+        let mut leftover: HashSet<&Key> = observed.elements.keys().collect();
         for element in wanted {
             leftover.remove(&element.key);
             match observed.elements.get(&element.key) {
@@ -62,7 +61,7 @@ impl Changes {
             self.add(set, element);
         }
         let mut gone: Vec<Element> = leftover
-            .into_keys()
+            .into_iter()
             .filter(|key| may_go(key))
             .filter_map(|key| {
                 let found = observed.elements.get(key)?;
@@ -96,7 +95,7 @@ impl Changes {
     }
 }
 
-fn is_same(wanted: &Element, found: &crate::dialect::nft::ObservedElement) -> bool {
+fn is_same(wanted: &Element, found: &ObservedElement) -> bool {
     wanted.data == found.data && wanted.key_end == found.key_end && wanted.comment == found.comment
 }
 

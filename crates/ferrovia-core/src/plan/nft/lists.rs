@@ -198,6 +198,7 @@ impl Registry {
     ) -> Option<List> {
         let before = before.map_or(&[][..], |list| &list.slots);
         let (slots, pick) = arrange(before, port, endpoints, local)?;
+        self.notes.extend(shortfall(port, endpoints));
         if let Some(class) = self.classes.acquire(pick) {
             return Some(List {
                 slots: slots.into(),
@@ -242,6 +243,23 @@ impl Registry {
     }
 }
 
+/// The most endpoints of a list with affinity: both lists together have to do with the numbers there are.
+const MAX_STICKY_LIST: usize = MAX_STICKY / 2;
+
+/// What a list is too long for.
+fn shortfall(port: &ServicePort, endpoints: &[Endpoint]) -> Option<String> {
+    let (key, count) = (&port.key, endpoints.len());
+    match (port.affinity, port.algorithm) {
+        (Some(_), _) if count > MAX_STICKY_LIST => Some(format!(
+            "{key}: of its {count} endpoints only {MAX_STICKY_LIST} are used, because it has session affinity"
+        )),
+        (None, Algorithm::SourceHash) if count > slots::MAX_HASHED => Some(format!(
+            "{key}: with {count} endpoints, source-hash takes no heed of weights and moves clients at every change"
+        )),
+        _ => None,
+    }
+}
+
 /// Puts endpoints into slots and says how to pick from them; none for no endpoints.
 fn arrange(
     before: &[Target],
@@ -254,8 +272,7 @@ fn arrange(
     }
     Some(match (port.affinity, port.algorithm) {
         (Some(timeout), _) => {
-            // Both lists together have to do with the numbers there are.
-            let endpoints = &endpoints[..endpoints.len().min(MAX_STICKY / 2)];
+            let endpoints = &endpoints[..endpoints.len().min(MAX_STICKY_LIST)];
             let slots = slots::arrange(before, endpoints);
             let pick = Pick::Sticky {
                 local,

@@ -24,7 +24,7 @@ use self::changes::{Changes, Shared};
 use self::known::Known;
 use self::layout::{SetId, TABLE};
 use self::lists::{Lists, Registry};
-use super::{Found, Planner};
+use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, NodePortAddresses, NodeRules, PortChange, ServicePort};
 use crate::dialect::nft::bytecode::{Expr, lower};
 use crate::dialect::nft::{
@@ -47,6 +47,12 @@ pub struct NftPlanner {
     pick_chains: BTreeSet<Name>,
     /// Those of them that nothing leads to any more.
     retired: BTreeSet<Name>,
+}
+
+impl Plan for Transaction {
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
 }
 
 impl Planner for NftPlanner {

@@ -17,7 +17,7 @@ const MAX_WEIGHTED_SLOTS: u64 = 4096;
 /// Sizes of hash tables: primes, each about four times the last.
 const HASH_SIZES: [usize; 5] = [61, 251, 1021, 4093, 16381];
 /// Lists with more endpoints than this have no hash table.
-const MAX_HASHED: usize = 1000;
+pub(super) const MAX_HASHED: usize = 1000;
 /// How many slots of a hash table an endpoint should have at least, for shares to come out even.
 const HASH_SLOTS_PER_ENDPOINT: usize = 16;
 

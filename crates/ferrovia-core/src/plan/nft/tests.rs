@@ -253,23 +253,15 @@ fn damage_is_repaired_and_nothing_else_is_written() {
     let mut lab = Lab::new();
     lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
     let whole = lab.meaning();
-    let mut observed = lab.sim.observe();
-    observed.chains.get_mut("dispatch").unwrap().rules.remove(0);
-    let key = observed.sets["services"]
-        .elements
-        .keys()
-        .next()
-        .unwrap()
-        .clone();
-    observed
-        .sets
-        .get_mut("services")
-        .unwrap()
-        .elements
-        .remove(&key);
-    let plan = lab.planner.full(&lab.desired, &observed, Found::Adopt);
-    let rewritten = [Op::FlushChain("dispatch".into())];
-    assert_eq!(plan.ops[..1], rewritten, "{plan}");
+    lab.sim.damage(|table| {
+        table.chains.get_mut("dispatch").unwrap().rules.remove(0);
+        let services = &mut table.sets.get_mut("services").unwrap().elements;
+        let key = services.keys().next().unwrap().clone();
+        services.remove(&key);
+    });
+    assert_ne!(lab.meaning(), whole);
+    let plan = lab.full();
+    assert_eq!(plan.ops[0], Op::FlushChain("dispatch".into()), "{plan}");
     assert_eq!(plan.ops.len(), 1 + 3 + 1, "{plan}");
     assert_eq!(lab.meaning(), whole);
 }

@@ -234,7 +234,7 @@ impl<'a> Table<'a> {
                     .entry(target)
                     .or_default();
                 endpoint.slots += 1;
-                endpoint.connections += element.packets;
+                endpoint.connections = endpoint.connections.saturating_add(element.packets);
             }
         }
     }
@@ -246,7 +246,8 @@ impl<'a> Table<'a> {
             if let (Some(id), Some(target)) = (endpoint, value(element).and_then(target)) {
                 targets.insert(id, target);
                 let list = lists.entry(id & LIST_BITS).or_default();
-                list.endpoints.entry(target).or_default().connections += element.packets;
+                let endpoint = list.endpoints.entry(target).or_default();
+                endpoint.connections = endpoint.connections.saturating_add(element.packets);
             }
         }
         for (_, element) in self.elements(SetId::StickySlots) {

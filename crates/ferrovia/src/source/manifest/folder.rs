@@ -50,12 +50,12 @@ impl Batch {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It is not there, or not for us.
-    #[error("cannot open the folder of manifests {path}: {source}")]
+    #[error("cannot open the folder of manifests {path}: {cause}")]
     Unreadable {
         /// The folder.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        cause: io::Error,
     },
     /// It is something else.
     #[error("{path} is not a folder of manifests but a file")]
@@ -96,9 +96,9 @@ struct Scan {
 impl Folder {
     /// Makes sure the folder is there. Nothing is read before the first [`rescan`](Self::rescan).
     pub fn open(root: &Path) -> Result<Self, OpenError> {
-        let unreadable = |source| OpenError::Unreadable {
+        let unreadable = |cause| OpenError::Unreadable {
             path: root.to_owned(),
-            source,
+            cause,
         };
         let absolute = std::path::absolute(root).map_err(unreadable)?;
         if !absolute.metadata().map_err(unreadable)?.is_dir() {
