@@ -49,7 +49,7 @@ impl fmt::Display for RemovedWith {
             rules,
             kept,
         } = self;
-        write!(f, "{tool}: removed {chains} chains and {rules} rules")?;
+        write!(f, "{chains} chains and {rules} rules of {tool}")?;
         if kept.is_empty() {
             Ok(())
         } else {

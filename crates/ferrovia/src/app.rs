@@ -96,7 +96,7 @@ fn take_over() {
             .tools
             .iter()
             .filter(|tool| !tool.is_empty())
-            .for_each(|tool| tracing::info!("took over from kube-proxy: {tool}")),
+            .for_each(|tool| tracing::info!("took over from kube-proxy: removed {tool}")),
         Err(error) => {
             tracing::warn!(%error, "cannot remove what kube-proxy left in iptables; both sets of rules are in force");
         }

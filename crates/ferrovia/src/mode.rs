@@ -1,8 +1,11 @@
 //! The modes: the one place that knows which there are.
 
+use ferrovia_core::desired::Desired;
+use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::nft::layout::TABLE;
+use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
+use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::probe;
 
@@ -35,6 +38,26 @@ pub trait Watcher: Send {
 }
 
 impl Mode {
+    /// Every mode.
+    pub const ALL: [Self; 1] = [Self::Nftables];
+
+    /// What the mode would write into an empty kernel, as text.
+    pub fn plan(self, desired: &Desired) -> String {
+        match self {
+            Self::Nftables => NftPlanner::new(desired.family, true)
+                .full(desired, &Observed::default(), Found::Adopt)
+                .to_string(),
+        }
+    }
+
+    /// Removes what the mode has written, and with `predecessors` what kube-proxy's mode of that name has. Answers with what was removed,
+    /// in words.
+    pub fn remove(self, predecessors: bool) -> Result<Vec<String>, SyncError> {
+        match self {
+            Self::Nftables => remove_tables(predecessors),
+        }
+    }
+
     /// Checks that this machine can do it and opens the ways into its kernel.
     pub fn install(self, counters: bool) -> Result<Installed, SyncError> {
         match self {
@@ -62,6 +85,26 @@ fn nftables(counters: bool) -> Result<Installed, SyncError> {
         backends,
         listen: Box::new(listen),
     })
+}
+
+fn remove_tables(predecessors: bool) -> Result<Vec<String>, SyncError> {
+    let mut nft = Nft::open()?;
+    let mut removed = Vec::new();
+    let others = PREDECESSORS.into_iter().filter(|_| predecessors);
+    for table in [TABLE].into_iter().chain(others) {
+        for family in Family::ALL {
+            if nft.observe(family, table, &[])?.exists {
+                nft.apply(&Transaction {
+                    family,
+                    table: table.into(),
+                    ops: vec![Op::DeleteTable],
+                    notes: Vec::new(),
+                })?;
+                removed.push(format!("{family} table {table}"));
+            }
+        }
+    }
+    Ok(removed)
 }
 
 impl Watcher for Monitor {

@@ -1,10 +1,9 @@
 //! `ferrovia cleanup`
 
 use clap::Args;
-use ferrovia_core::dialect::nft::{Op, Transaction};
-use ferrovia_core::family::Family;
-use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_host::nft::{Error, Nft};
+
+use super::output::print;
+use crate::mode::Mode;
 
 /// Flags of `ferrovia cleanup`.
 #[derive(Debug, Args)]
@@ -15,46 +14,23 @@ pub(super) struct CleanupArgs {
 }
 
 pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<()> {
-    let mut nft = Nft::open()?;
-    let tables: Vec<&'static str> = if args.kube_proxy {
-        [&[TABLE], &PREDECESSORS[..]].concat()
-    } else {
-        vec![TABLE]
-    };
-    let mut removed = 0;
-    for family in Family::ALL {
-        for table in &tables {
-            if delete(&mut nft, family, table)? {
-                println!("removed {family} table {table}");
-                removed += 1;
-            }
-        }
+    let mut removed = Vec::new();
+    for mode in Mode::ALL {
+        removed.extend(
+            mode.remove(args.kube_proxy)
+                .map_err(anyhow::Error::from_boxed)?,
+        );
     }
     if args.kube_proxy {
-        for tool in ferrovia_host::iptables::remove_leftovers()?
-            .tools
-            .iter()
-            .filter(|tool| !tool.is_empty())
-        {
-            println!("{tool}");
-            removed += 1;
-        }
+        let leftovers = ferrovia_host::iptables::remove_leftovers()?;
+        let tools = leftovers.tools.iter().filter(|tool| !tool.is_empty());
+        removed.extend(tools.map(ToString::to_string));
     }
-    if removed == 0 {
-        println!("nothing to remove in this network namespace");
+    if removed.is_empty() {
+        print("nothing to remove in this network namespace\n")?;
+    }
+    for what in removed {
+        print(format_args!("removed {what}\n"))?;
     }
     Ok(())
-}
-
-fn delete(nft: &mut Nft, family: Family, table: &'static str) -> Result<bool, Error> {
-    if !nft.observe(family, table, &[])?.exists {
-        return Ok(false);
-    }
-    nft.apply(&Transaction {
-        family,
-        table: table.into(),
-        ops: vec![Op::DeleteTable],
-        notes: Vec::new(),
-    })?;
-    Ok(true)
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
 
+use super::output::print;
 use crate::counters::{Report, read};
 
 /// Flags of `ferrovia counters`.
@@ -18,7 +19,7 @@ pub(super) fn counters(args: &CountersArgs) -> anyhow::Result<()> {
     let mut nft = Nft::open()?;
     for family in Family::ALL {
         let report: Report = read(&mut nft, family)?;
-        print!("{}", report.of(args.service.as_deref()));
+        print(report.of(args.service.as_deref()))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod cleanup;
 mod counters;
 mod flags;
+mod output;
 mod plan;
 mod run;
 

@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use ferrovia_core::desired::Builder;
-use ferrovia_core::dialect::nft::Observed;
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::{Found, Planner};
 use ferrovia_core::store::Store;
 
 use super::flags::ShapeFlags;
+use super::output::print;
+use crate::mode::Mode;
 use crate::source::manifest::{Folder, Severity};
 
 /// Flags of `ferrovia plan`.
@@ -67,11 +66,7 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<()> {
         eprintln!("warning: {warning}");
     }
     for family in args.family.list() {
-        let mut planner = NftPlanner::new(*family, true);
-        print!(
-            "{}",
-            planner.full(builder.desired(*family), &Observed::default(), Found::Adopt)
-        );
+        print(Mode::default().plan(builder.desired(*family)))?;
     }
     if batch
         .problems

@@ -158,3 +158,27 @@ fn help_explains_and_version_tells() {
     }
     assert!(text(&ferrovia(&["--version"])).starts_with("ferrovia "));
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let node = Node::new();
+    for number in 0..300 {
+        node.write(
+            &format!("{number}.yaml"),
+            &super::support::service(
+                &format!("s{number}"),
+                1000 + number,
+                30100 + number,
+                &["1.10"],
+            ),
+        );
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+        .args(["plan", "--manifests"])
+        .arg(node.folder())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("ferrovia can be started");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+}
