@@ -5,6 +5,7 @@
 
 mod slices;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -96,10 +97,13 @@ impl Store {
     }
 
     /// Takes in an event; answers with what its author should know.
-    pub fn handle(&mut self, event: Event) -> Vec<Warning> {
-        match event {
+    ///
+    /// Whoever has many events does well to free them together, afterwards: freed one by one, their memory would be taken by what is kept
+    /// of the next one, and never come together again.
+    pub fn handle(&mut self, event: impl Borrow<Event>) -> Vec<Warning> {
+        match event.borrow() {
             Event::Applied(object) => {
-                let warnings = self.apply(&object);
+                let warnings = self.apply(object);
                 self.only_news(object.kind(), object.metadata(), warnings)
             }
             Event::Deleted {
@@ -107,12 +111,12 @@ impl Store {
                 namespace,
                 name,
             } => {
-                self.delete(kind, &namespace, &name);
-                self.warned.remove(&(kind, object_name(&namespace, &name)));
+                self.delete(*kind, namespace, name);
+                self.warned.remove(&(*kind, object_name(namespace, name)));
                 Vec::new()
             }
             Event::Listed(kind) => {
-                self.listed.insert(kind);
+                self.listed.insert(*kind);
                 Vec::new()
             }
         }

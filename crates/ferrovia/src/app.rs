@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ferrovia_host::addr::{self, AddressMonitor};
-use ferrovia_host::iptables;
+use ferrovia_host::{iptables, memory};
 
 use crate::config::Config;
 use crate::mode::{Installed, Listen, Mode};
@@ -82,6 +82,8 @@ fn is_success(outcomes: &[Outcome]) -> bool {
 fn settle_in(listen: Listen, inputs: Sender<Input>) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
+    // All objects were in memory as they were read; of that, little is kept.
+    memory::give_back();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch_rules(listen, inputs).and_then(|()| spawn("takeover", take_over));
     if let Err(error) = started {

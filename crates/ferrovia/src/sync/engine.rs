@@ -1,5 +1,6 @@
 //! Events in, kernel writes out.
 
+use std::borrow::Borrow;
 use std::net::IpAddr;
 
 use ferrovia_core::desired::{Builder, Delta, Settings};
@@ -84,7 +85,7 @@ impl Engine {
     }
 
     /// Takes in an event; nothing is written yet.
-    pub fn handle(&mut self, event: Event) {
+    pub fn handle(&mut self, event: impl Borrow<Event>) {
         self.store.handle(event).iter().for_each(log_warning);
     }
 

@@ -104,7 +104,7 @@ fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<
     match input {
         Input::Events { events, is_partial } => {
             engine.set_partial(is_partial);
-            events.into_iter().for_each(|event| engine.handle(event));
+            events.iter().for_each(|event| engine.handle(event));
             pacer.request();
         }
         Input::Addresses(addresses) => {

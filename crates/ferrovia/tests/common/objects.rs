@@ -47,8 +47,8 @@ impl Objects {
                 metadata.namespace.clone(),
                 metadata.name.clone(),
             );
-            self.all.insert(key, object.clone());
-            events.push(Event::Applied(Box::new(object)));
+            self.all.insert(key, Object::clone(&object));
+            events.push(Event::Applied(object));
         }
         Ok(events)
     }

@@ -109,7 +109,7 @@ fn fields_may_come_before_the_kind() {
     let text = "addressType: IPv4\napiVersion: discovery.k8s.io/v1\nendpoints:\n- addresses: [10.0.0.1]\n\
                 kind: EndpointSlice\nmetadata:\n  name: web-1\n  namespace: shop\nports:\n- port: 80\n";
     let decoded = decode(text.as_bytes(), Format::Yaml).unwrap();
-    let Object::EndpointSlice(slice) = &decoded[0].object else {
+    let Object::EndpointSlice(slice) = &*decoded[0].object else {
         panic!("{decoded:?}");
     };
     assert_eq!(slice.metadata.namespace, "shop");
@@ -322,7 +322,7 @@ fn depth_is_bounded() {
 fn anchors_and_merge_keys_work_within_a_document() {
     let text = "kind: Service\nmetadata: {name: a}\nspec:\n  ports:\n  - &p {port: 80, protocol: TCP}\n  - {<<: *p, name: x}\n";
     let decoded = decode(text.as_bytes(), Format::Yaml).unwrap();
-    let Object::Service(service) = &decoded[0].object else {
+    let Object::Service(service) = &*decoded[0].object else {
         panic!("{decoded:?}");
     };
     assert_eq!(

@@ -4,11 +4,15 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::thread;
 
 use ferrovia_core::wire::Object;
 
-use super::decode::{Format, decode};
+use super::decode::{DecodeError, Decoded, Format, decode};
 use super::tree::Signature;
+
+/// From this size on, a file's objects are worth a thread.
+const BIG: usize = 256 * 1024;
 
 /// A file as it was read.
 pub(super) struct Content {
@@ -48,15 +52,30 @@ impl Content {
             signature: Signature::of(&metadata),
         })
     }
+
+    /// The objects it holds.
+    ///
+    /// Those of a big file are made by a thread of their own. An allocator keeps memory apart by thread, so what is made there and soon
+    /// thrown away does not lie between what stays, and goes back to the system as a whole.
+    pub(super) fn decode(&self, format: Format) -> Result<Vec<Decoded>, DecodeError> {
+        let decode = || decode(&self.bytes, format);
+        if self.bytes.len() < BIG {
+            return decode();
+        }
+        thread::scope(|scope| match scope.spawn(decode).join() {
+            Ok(decoded) => decoded,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
 }
 
 /// The objects of a file; none if there is anything wrong with it.
-pub(super) fn objects(path: &Path, size_limit: u64) -> Vec<Object> {
+pub(super) fn objects(path: &Path, size_limit: u64) -> impl Iterator<Item = Box<Object>> {
     let decoded = Format::of(path)
         .zip(Content::read(path, size_limit).ok())
-        .and_then(|(format, content)| decode(&content.bytes, format).ok())
+        .and_then(|(format, content)| content.decode(format).ok())
         .unwrap_or_default();
-    decoded.into_iter().map(|found| found.object).collect()
+    decoded.into_iter().map(|found| found.object)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use ferrovia_core::wire::{Kind, Object};
 
 use super::claims::{Claim, Claims, InForce, ObjectKey};
 use super::content::{self, Content};
-use super::decode::{Decoded, decode};
+use super::decode::Decoded;
 use super::digest::Digest;
 use super::file::{Caution, FileState};
 use super::problem::Problem;
@@ -90,7 +90,7 @@ struct Scan {
     /// Objects that may have changed.
     touched: BTreeSet<Arc<ObjectKey>>,
     /// Objects decoded in this rescan, by the file that defines them.
-    fresh: HashMap<(Arc<Path>, Arc<ObjectKey>), Object>,
+    fresh: HashMap<(Arc<Path>, Arc<ObjectKey>), Box<Object>>,
 }
 
 impl Folder {
@@ -236,7 +236,7 @@ impl Folder {
             return;
         }
         let has_moved = Signature::at(&path) != Some(content.signature);
-        let decoded = decode(&content.bytes, found.format);
+        let decoded = content.decode(found.format);
         if has_moved || (caution.doubts(&content, now) && state.loses_by(&decoded)) {
             self.has_put_off = true;
             return;
@@ -326,7 +326,7 @@ impl Folder {
                     self.waiting.insert(key);
                     continue;
                 };
-                batch.events.push(Event::Applied(Box::new(object)));
+                batch.events.push(Event::Applied(object));
             }
             if changes_hands {
                 let what = format!("{key} is now taken from here");

@@ -39,7 +39,7 @@ impl Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// The object, with the namespace filled in.
-    pub object: Object,
+    pub object: Box<Object>,
     /// The line it starts on, from 1.
     pub line: usize,
 }
@@ -205,7 +205,10 @@ fn admit(mut object: Object, line: usize) -> Result<Decoded, DecodeError> {
             metadata.namespace.clear();
         }
     }
-    Ok(Decoded { object, line })
+    Ok(Decoded {
+        object: Box::new(object),
+        line,
+    })
 }
 
 fn line_breaks(bytes: &[u8]) -> usize {
