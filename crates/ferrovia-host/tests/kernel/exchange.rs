@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::nft::bytecode::lower;
 use ferrovia_core::dialect::nft::{
-    DataType, Element, Observed, ObservedChain, ObservedElement, ObservedSet, Op, Rule, SetSpec,
+    Element, Observed, ObservedChain, ObservedElement, ObservedSet, Op, Rule, SetSpec,
 };
 use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
@@ -187,7 +187,11 @@ fn expected(family: Family, ops: &[Op]) -> Observed {
     };
     for op in ops {
         match op {
-            Op::AddSet(spec) => drop(observed.sets.insert(spec.name.to_owned(), empty_set(spec))),
+            Op::AddSet(spec) => drop(
+                observed
+                    .sets
+                    .insert(spec.name.to_owned(), ObservedSet::of(spec)),
+            ),
             Op::AddChain(chain) => {
                 let empty = ObservedChain {
                     hook: chain.hook,
@@ -208,19 +212,6 @@ fn expected(family: Family, ops: &[Op]) -> Observed {
         }
     }
     observed
-}
-
-fn empty_set(spec: &SetSpec) -> ObservedSet {
-    ObservedSet {
-        key_len: spec.key_len(),
-        data_len: spec.data_len(),
-        is_map: spec.data.is_some(),
-        is_verdict_map: spec.data == Some(DataType::Verdict),
-        interval: spec.interval,
-        dynamic: spec.dynamic.is_some(),
-        counter: spec.counter,
-        elements: Default::default(),
-    }
 }
 
 fn fill(sets: &mut BTreeMap<String, ObservedSet>, spec: &SetSpec, elements: &[Element]) {

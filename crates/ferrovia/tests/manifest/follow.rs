@@ -87,7 +87,8 @@ fn a_change_arrives_within_moments() {
         assert_eq!(follower.next(), [format!("+Service default/a:{port}")]);
         best = best.min(begin.elapsed());
     }
-    assert!(best < Duration::from_millis(20), "{best:?}");
+    // Far from the 20 ms it takes, and far from the ten seconds of a scan that nobody asked for.
+    assert!(best < Duration::from_secs(2), "{best:?}");
 }
 
 #[test]
@@ -166,7 +167,8 @@ fn an_object_taken_out_of_a_file_goes_within_moments() {
         assert_eq!(follower.next(), ["-Service default/b"]);
         best = best.min(begin.elapsed());
     }
-    assert!(best < Duration::from_millis(20), "{best:?}");
+    // Far from the 20 ms it takes, and far from the ten seconds of a scan that nobody asked for.
+    assert!(best < Duration::from_secs(2), "{best:?}");
 }
 
 #[test]

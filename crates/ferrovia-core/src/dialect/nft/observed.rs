@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::bytecode::Expr;
-use super::{Data, Hook, Key};
+use super::{Data, DataType, Hook, Key, SetSpec};
 
 /// Our table of one family, as read back. Empty when there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,34 @@ pub struct ObservedSet {
     pub counter: bool,
     /// The elements. Those of a dynamic set are left out: they belong to the packets, not to us.
     pub elements: HashMap<Key, ObservedElement>,
+}
+
+impl ObservedSet {
+    /// What a set made by this definition is found as, without elements.
+    pub fn of(spec: &SetSpec) -> Self {
+        Self {
+            key_len: spec.key_len(),
+            data_len: spec.data_len(),
+            is_map: spec.data.is_some(),
+            is_verdict_map: spec.data == Some(DataType::Verdict),
+            interval: spec.interval,
+            dynamic: spec.dynamic.is_some(),
+            counter: spec.counter,
+            elements: HashMap::new(),
+        }
+    }
+
+    /// The set could have been made by this definition.
+    pub fn is_made_by(&self, spec: &SetSpec) -> bool {
+        let wanted = Self::of(spec);
+        self.key_len == wanted.key_len
+            && self.data_len == wanted.data_len
+            && self.is_map == wanted.is_map
+            && self.is_verdict_map == wanted.is_verdict_map
+            && self.interval == wanted.interval
+            && self.dynamic == wanted.dynamic
+            && self.counter == wanted.counter
+    }
 }
 
 /// What is known of an element beside its key.

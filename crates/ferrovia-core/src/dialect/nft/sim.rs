@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::bytecode::{Expr, lower};
 use super::{
-    Data, DataType, Element, Name, Observed, ObservedChain, ObservedElement, ObservedSet, Op,
-    SetSpec, Transaction, Verdict,
+    Data, Element, Name, Observed, ObservedChain, ObservedElement, ObservedSet, Op, SetSpec,
+    Transaction, Verdict,
 };
 use crate::family::Family;
 
@@ -117,16 +117,7 @@ fn chain<'a>(table: &'a mut Observed, name: &Name) -> Result<&'a mut ObservedCha
 }
 
 fn add_set(table: &mut Observed, spec: &SetSpec) -> Result<(), &'static str> {
-    let set = ObservedSet {
-        key_len: spec.key_len(),
-        data_len: spec.data_len(),
-        is_map: spec.data.is_some(),
-        is_verdict_map: spec.data == Some(DataType::Verdict),
-        interval: spec.interval,
-        dynamic: spec.dynamic.is_some(),
-        counter: spec.counter,
-        elements: Default::default(),
-    };
+    let set = ObservedSet::of(spec);
     match table.sets.insert(spec.name.to_owned(), set) {
         None => Ok(()),
         Some(_) => Err("there already"),

@@ -28,8 +28,7 @@ use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, NodePortAddresses, NodeRules, PortChange, ServicePort};
 use crate::dialect::nft::bytecode::{Expr, lower};
 use crate::dialect::nft::{
-    Data, DataType, Element, Hook, Key, KeyBuilder, Name, Observed, ObservedSet, Op, SetSpec,
-    Transaction, Verdict,
+    Data, Element, Hook, Key, KeyBuilder, Name, Observed, Op, SetSpec, Transaction, Verdict,
 };
 use crate::family::Family;
 use crate::model::PortKey;
@@ -180,7 +179,7 @@ impl NftPlanner {
     fn structure_fits(&self, desired: &Desired, observed: &Observed) -> bool {
         let sets_fit = SetId::ALL.iter().all(|set| {
             let found = observed.sets.get(set.name());
-            found.is_none_or(|found| set_fits(&self.spec(*set), found))
+            found.is_none_or(|found| found.is_made_by(&self.spec(*set)))
         });
         let hooks: HashMap<Name, Option<Hook>> = base::chains(&desired.node, self.family)
             .into_iter()
@@ -466,15 +465,4 @@ fn node_port_ips(node: &NodeRules) -> Vec<Element> {
             .map(|ip| Element::member(KeyBuilder::new().ip(*ip).build()))
             .collect(),
     }
-}
-
-fn set_fits(wanted: &SetSpec, found: &ObservedSet) -> bool {
-    let is_verdict_map = wanted.data == Some(DataType::Verdict);
-    found.key_len == wanted.key_len()
-        && found.is_map == wanted.data.is_some()
-        && found.is_verdict_map == is_verdict_map
-        && found.data_len == wanted.data_len()
-        && found.interval == wanted.interval
-        && found.dynamic == wanted.dynamic.is_some()
-        && found.counter == wanted.counter
 }
