@@ -14,6 +14,26 @@ use super::tree::Signature;
 /// From this size on, a file's objects are worth a thread.
 const BIG: usize = 256 * 1024;
 
+/// Why a file could not be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReadError {
+    /// It went since it was found, which is no fault: the next look will not find it.
+    #[error("is no longer there")]
+    Gone,
+    /// Something to tell.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::Gone,
+            _ => Self::Unusable(format!("cannot be read: {error}")),
+        }
+    }
+}
+
 /// A file as it was read.
 pub(super) struct Content {
     pub(super) bytes: Vec<u8>,
@@ -23,19 +43,18 @@ pub(super) struct Content {
 
 impl Content {
     /// Reads a file of at most so many bytes, or says what kept us from it.
-    pub(super) fn read(path: &Path, size_limit: u64) -> Result<Self, String> {
-        let cannot = |error: io::Error| format!("cannot be read: {error}");
-        let too_big = || format!("is bigger than the limit of {size_limit} bytes");
+    pub(super) fn read(path: &Path, size_limit: u64) -> Result<Self, ReadError> {
+        let too_big =
+            || ReadError::Unusable(format!("is bigger than the limit of {size_limit} bytes"));
         // It may have become something else since the tree was walked. Without the flag, to open a pipe would
         // wait for its writer; with it, what we opened can be looked at before it is read.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
-            .open(path)
-            .map_err(cannot)?;
-        let metadata = file.metadata().map_err(cannot)?;
+            .open(path)?;
+        let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err("is not a regular file".to_owned());
+            return Err(ReadError::Unusable("is not a regular file".to_owned()));
         }
         if metadata.len() > size_limit {
             return Err(too_big());
@@ -43,7 +62,7 @@ impl Content {
         let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
         // One byte more than allowed, since the file may have grown since it was measured.
         let mut limited = file.take(size_limit.saturating_add(1));
-        limited.read_to_end(&mut bytes).map_err(cannot)?;
+        limited.read_to_end(&mut bytes)?;
         if bytes.len() as u64 > size_limit {
             return Err(too_big());
         }
@@ -86,7 +105,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::Content;
+    use super::{Content, ReadError};
 
     /// Only here can a pipe be where a file was found: the tree leaves out those it sees.
     #[test]
@@ -99,6 +118,7 @@ mod tests {
         thread::spawn(move || sender.send(Content::read(&pipe, 100).err()));
         let answer = receiver.recv_timeout(Duration::from_secs(5));
         let _ = fs::remove_file(path);
-        assert_eq!(answer, Ok(Some("is not a regular file".to_owned())));
+        let refusal = ReadError::Unusable("is not a regular file".to_owned());
+        assert_eq!(answer, Ok(Some(refusal)));
     }
 }

@@ -14,7 +14,7 @@ use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
 
 use super::claims::{Claim, Claims, InForce, ObjectKey};
-use super::content::{self, Content};
+use super::content::{self, Content, ReadError};
 use super::decode::Decoded;
 use super::digest::Digest;
 use super::file::{Caution, FileState};
@@ -214,7 +214,11 @@ impl Folder {
         let state = self.files.entry(Arc::clone(&path)).or_default();
         let content = match Content::read(&path, self.size_limit) {
             Ok(content) => content,
-            Err(what) => {
+            Err(ReadError::Gone) => {
+                self.has_put_off = true;
+                return;
+            }
+            Err(ReadError::Unusable(what)) => {
                 // Not remembered as read: whatever kept us from it may pass without the file changing.
                 (state.signature, state.content) = (None, None);
                 let what = format!("{what}; its last good state stays in force");
@@ -397,5 +401,36 @@ fn deleted(key: &ObjectKey) -> Event {
         kind: key.kind,
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::decode::Format;
+    use super::{Caution, Duration, Folder, Found, Scan, Signature};
+
+    /// No test from outside can take a file away between the walk and the reading.
+    #[test]
+    fn a_file_that_goes_while_we_look_is_no_problem() {
+        let root = std::env::temp_dir().join(format!("ferrovia-going-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let mut folder = Folder::open(&root).unwrap();
+        let found = Found {
+            path: root.join("a.yaml"),
+            format: Format::Yaml,
+            signature: Signature::of(&root.metadata().unwrap()),
+        };
+        fs::remove_dir_all(&root).unwrap();
+        let caution = Caution {
+            is_busy: &|_| false,
+            patience: Duration::ZERO,
+            patience_with_empty: Duration::ZERO,
+        };
+        let mut scan = Scan::default();
+        folder.look_at(&found, &caution, &mut scan);
+        assert!(scan.batch.problems.is_empty(), "{:?}", scan.batch.problems);
+        assert!(folder.has_put_off());
     }
 }
