@@ -9,5 +9,6 @@ pub mod cli;
 pub mod config;
 pub mod counters;
 pub mod mode;
+pub mod notice;
 pub mod source;
 pub mod sync;
