@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use self::slices::SliceIndex;
+use crate::family::Family;
 use crate::model::node::Node;
 use crate::model::{
     CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Unusable, Warning, Warnings,
@@ -43,9 +44,22 @@ pub enum Event {
 pub struct Touched {
     /// Services whose ports or endpoints may have changed.
     pub services: BTreeSet<ServiceKey>,
+    /// When somebody did what made the endpoints change, as the slices that changed tell it: RFC 3339, unchecked.
+    pub triggers: Triggers,
     /// The node or something that holds for all services changed.
     pub node: bool,
 }
+
+/// Trigger times by Service and family, some of the oldest of each. Only of changes after the first list: before, they tell how old the
+/// cluster is and not how fast we are.
+pub type Triggers = BTreeMap<ServiceKey, Vec<(Family, Box<str>)>>;
+
+/// Where the endpoints' controller notes when a pod changed.
+const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+/// No time is longer than this.
+const LONGEST_TIME: usize = 40;
+/// A Service's slices may change any number of times between two syncs; so many are enough to judge by.
+const MOST_TRIGGERS: usize = 16;
 
 /// How long a Service has been there, for the rule that of two that want the same address the older has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +141,11 @@ impl Store {
         std::mem::take(&mut self.touched)
     }
 
+    /// The first list of this kind is complete.
+    pub fn is_listed(&self, kind: Kind) -> bool {
+        self.listed.contains(&kind)
+    }
+
     /// The first lists of Services and EndpointSlices are complete. Nodes and ServiceCIDRs are not waited for: they may not exist.
     pub fn is_complete(&self) -> bool {
         [Kind::Service, Kind::EndpointSlice]
@@ -190,9 +209,15 @@ impl Store {
                     touched.services.insert(key);
                 }
             }
-            Kind::EndpointSlice => self
-                .slices
-                .remove(&SliceKey::new(namespace, name), &mut touched.services),
+            Kind::EndpointSlice => {
+                let owner = self
+                    .slices
+                    .remove(&SliceKey::new(namespace, name), &mut touched.services);
+                // What is being waited for now is that endpoints go, and nobody noted when that began.
+                if let Some(service) = owner {
+                    touched.triggers.remove(&service);
+                }
+            }
             Kind::Endpoints => {
                 let key = ServiceKey::new(namespace, name);
                 self.slices
@@ -247,7 +272,10 @@ impl Store {
         match EndpointSlice::parse(object) {
             Ok((mut slice, warnings)) => {
                 slice.share_names(&mut self.names);
-                self.slices.put(slice, &mut self.touched.services);
+                let (service, family) = (slice.service.clone(), slice.family);
+                if self.slices.put(slice, &mut self.touched.services) {
+                    self.note_trigger(service, family, &object.metadata);
+                }
                 warnings
             }
             Err(reason) => {
@@ -255,6 +283,20 @@ impl Store {
                 self.delete(Kind::EndpointSlice, &metadata.namespace, &metadata.name);
                 unusable(Kind::EndpointSlice, metadata, reason)
             }
+        }
+    }
+
+    fn note_trigger(&mut self, service: ServiceKey, family: Family, metadata: &wire::Metadata) {
+        let time = metadata
+            .annotations
+            .get(TRIGGER_ANNOTATION)
+            .filter(|time| time.len() <= LONGEST_TIME);
+        let Some(time) = time.filter(|_| self.listed.contains(&Kind::EndpointSlice)) else {
+            return;
+        };
+        let of_service = self.touched.triggers.entry(service).or_default();
+        if of_service.len() < MOST_TRIGGERS {
+            of_service.push((family, time.as_str().into()));
         }
     }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::claims::{Claim, Claims, Standing};
+use super::health::{WithoutLocal, health_check, set_health_check};
 use super::port::{Context, claims, frontends, port_key, service_port};
 use super::select::Here;
 use super::{Delta, Desired, Frontend, PortChange, ServicePort, Settings, node};
@@ -52,6 +53,8 @@ impl Builder {
             family,
             node: Arc::new(node::rules(&settings, &nothing, &[], family)),
             ports: BTreeMap::new(),
+            health_checks: Arc::default(),
+            without_local: WithoutLocal::default(),
         });
         Self {
             settings,
@@ -86,8 +89,17 @@ impl Builder {
         for key in &affected {
             for family in Family::ALL {
                 let new = self.ports_of(store, key, family, &mut update.warnings);
-                self.desired[family].replace(key, new, &mut update.deltas[family].ports);
+                let check = store.service(key).and_then(|service| {
+                    health_check(service, store.slices(key), family, &self.settings.node_name)
+                });
+                let desired = &mut self.desired[family];
+                desired.replace(key, new, &mut update.deltas[family].ports);
+                set_health_check(&mut desired.health_checks, key, check);
             }
+        }
+        for family in Family::ALL {
+            let changes = &update.deltas[family].ports;
+            self.desired[family].without_local.follow(changes);
         }
         update
     }

@@ -5,6 +5,7 @@
 
 mod build;
 mod claims;
+mod health;
 mod node;
 mod port;
 pub mod select;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 pub use build::{Builder, Update};
+pub use health::{HealthCheck, HealthChecks, WithoutLocal};
 pub use node::{LocalSetting, NodePortSetting, Settings};
 
 use crate::family::Family;
@@ -30,6 +32,10 @@ pub struct Desired {
     pub node: Arc<NodeRules>,
     /// Every service port.
     pub ports: BTreeMap<PortKey, Arc<ServicePort>>,
+    /// What load balancers are told.
+    pub health_checks: Arc<HealthChecks>,
+    /// How many ports lack the local endpoints they want.
+    pub without_local: WithoutLocal,
 }
 
 /// What changed between two states of [`Desired`].

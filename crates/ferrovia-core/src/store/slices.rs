@@ -27,8 +27,8 @@ impl SliceIndex {
         slices.map(Slices::in_force).into_iter().flatten()
     }
 
-    /// Adds or replaces a slice.
-    pub(super) fn put(&mut self, slice: EndpointSlice, touched: &mut BTreeSet<ServiceKey>) {
+    /// Adds or replaces a slice; false if it was there already and the same.
+    pub(super) fn put(&mut self, slice: EndpointSlice, touched: &mut BTreeSet<ServiceKey>) -> bool {
         // A slice can be relabelled; its endpoints must not stay with the Service it left.
         if self
             .owners
@@ -38,27 +38,28 @@ impl SliceIndex {
             self.remove(&slice.key, touched);
         }
         let (key, service) = (slice.key.clone(), slice.service.clone());
-        if self
-            .by_service
-            .entry(service.clone())
-            .or_default()
-            .put(slice)
-        {
+        let of_service = self.by_service.entry(service.clone()).or_default();
+        let is_news = of_service.put(slice);
+        if is_news {
             touched.insert(service.clone());
             self.owners.insert(key, service);
         }
+        is_news
     }
 
-    /// Removes a slice, if it is there.
-    pub(super) fn remove(&mut self, key: &SliceKey, touched: &mut BTreeSet<ServiceKey>) {
-        let Some(service) = self.owners.remove(key) else {
-            return;
-        };
+    /// Removes a slice, if it is there; answers with the Service it belonged to.
+    pub(super) fn remove(
+        &mut self,
+        key: &SliceKey,
+        touched: &mut BTreeSet<ServiceKey>,
+    ) -> Option<ServiceKey> {
+        let service = self.owners.remove(key)?;
         if let Some(slices) = self.by_service.get_mut(&service) {
             slices.real.retain(|slice| slice.key != *key);
         }
         self.forget_if_empty(&service);
-        touched.insert(service);
+        touched.insert(service.clone());
+        Some(service)
     }
 
     /// Replaces what was made from the legacy object of a Service.

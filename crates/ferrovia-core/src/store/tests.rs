@@ -324,3 +324,35 @@ fn names_are_shared() {
         .collect();
     assert!(Arc::ptr_eq(nodes[0], nodes[1]));
 }
+
+#[test]
+fn trigger_times_are_noted_of_changes_after_the_first_list() {
+    let mut store = Store::new("n1");
+    let triggered = |ip: &str, time: &str| {
+        let mut value = slice("web-1", "web", vec![endpoint(ip, "n1")]);
+        let annotations = json!({"endpoints.kubernetes.io/last-change-trigger-time": time});
+        merge(
+            &mut value,
+            json!({"metadata": {"annotations": annotations}}),
+        );
+        applied(value)
+    };
+    store.handle(triggered("10.1.0.1", "2026-01-01T00:00:00Z"));
+    store.handle(Event::Listed(Kind::EndpointSlice));
+    assert!(store.take_touched().triggers.is_empty(), "the first list");
+
+    store.handle(triggered("10.1.0.2", "2026-01-01T00:00:01Z"));
+    store.handle(triggered("10.1.0.2", "2026-01-01T00:00:02Z"));
+    store.handle(triggered("10.1.0.3", &"9".repeat(100)));
+    let triggers = store.take_touched().triggers;
+    let of_web = &triggers[&ServiceKey::new("default", "web")];
+    assert_eq!(**of_web, [(Family::V4, "2026-01-01T00:00:01Z".into())]);
+
+    store.handle(triggered("10.1.0.4", "2026-01-01T00:00:03Z"));
+    store.handle(Event::Deleted {
+        kind: Kind::EndpointSlice,
+        namespace: "default".into(),
+        name: "web-1".into(),
+    });
+    assert!(store.take_touched().triggers.is_empty(), "deleted");
+}

@@ -27,6 +27,8 @@ fn desired() -> Desired {
         family: Family::V4,
         node: Arc::new(node()),
         ports: BTreeMap::new(),
+        health_checks: Arc::default(),
+        without_local: Default::default(),
     }
 }
 

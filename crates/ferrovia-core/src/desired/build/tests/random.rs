@@ -68,7 +68,7 @@ prop_compose! {
             "nodePort": NODE_PORTS[usize::from(*node)]})).collect();
         let mut value = json!({
             "spec": {
-                "clusterIP": if kind == 0 { "None" } else { ip.as_str() }, "clusterIPs": [ip, second], "type": "NodePort",
+                "clusterIP": if kind == 0 { "None" } else { ip.as_str() }, "clusterIPs": [ip, second], "type": "LoadBalancer", "healthCheckNodePort": 31000,
                 "ports": ports, "externalIPs": external,
                 "internalTrafficPolicy": if local & 1 == 1 { "Local" } else { "Cluster" },
                 "externalTrafficPolicy": if local & 2 == 2 { "Local" } else { "Cluster" },
@@ -184,6 +184,8 @@ proptest! {
             let (found, expected) = (world.builder.desired(family), replayed.builder.desired(family));
             prop_assert_eq!(&found.ports, &expected.ports);
             prop_assert_eq!(&found.node, &expected.node);
+            prop_assert_eq!(&found.health_checks, &expected.health_checks);
+            prop_assert_eq!(found.without_local, expected.without_local);
             check_unique(found);
         }
     }
