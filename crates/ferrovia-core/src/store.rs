@@ -39,6 +39,16 @@ pub enum Event {
     Listed(Kind),
 }
 
+impl Event {
+    /// The kind of object it is about.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Applied(object) => object.kind(),
+            Self::Deleted { kind, .. } | Self::Listed(kind) => *kind,
+        }
+    }
+}
+
 /// What events have touched since it was last asked.
 #[derive(Clone, Debug, Default)]
 pub struct Touched {

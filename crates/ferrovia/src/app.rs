@@ -13,7 +13,7 @@ use ferrovia_host::{iptables, memory};
 use crate::config::Config;
 use crate::mode::{Installed, Listen, Mode};
 use crate::source::manifest::{self, Folder, Problem, Severity};
-use crate::sync::{self, Engine, Input, Outcome, Pace, Stop};
+use crate::sync::{self, Engine, Input, Observer, Outcome, Pace, Stop};
 
 /// How long a watcher that fails waits before it tries again.
 const REST: Duration = Duration::from_secs(1);
@@ -38,17 +38,12 @@ pub fn run(config: Config) -> anyhow::Result<()> {
     if config.once {
         return run_once(engine, &received, config.pace);
     }
-    let mut when_ready = Some(|| settle_in(listen, inputs));
-    let stop = sync::run(engine, &received, config.pace, |outcomes| {
-        if is_success(outcomes)
-            && let Some(when_ready) = when_ready.take()
-        {
-            when_ready();
-        }
-        ControlFlow::Continue(())
-    });
-    match stop {
+    let mut daemon = Daemon {
+        when_ready: Some(move || settle_in(listen, inputs)),
+    };
+    match sync::run(engine, &received, config.pace, &mut daemon) {
         Stop::SourceEnded(why) => bail!("no more changes can be followed: {why}"),
+        Stop::Failed(why) => bail!("{why}"),
         Stop::Asked | Stop::Satisfied => tracing::info!("stopping; the rules stay in force"),
     }
     Ok(())
@@ -56,21 +51,47 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 /// Syncs once.
 fn run_once(engine: Engine, received: &Receiver<Input>, pace: Pace) -> anyhow::Result<()> {
-    let mut succeeded = false;
-    let stop = sync::run(engine, received, pace, |outcomes| {
-        succeeded = is_success(outcomes);
+    let mut first = FirstSync { succeeded: false };
+    match sync::run(engine, received, pace, &mut first) {
+        Stop::SourceEnded(why) => bail!("the manifests cannot be read: {why}"),
+        Stop::Failed(why) => bail!("{why}"),
+        Stop::Asked | Stop::Satisfied => {}
+    }
+    ensure!(first.succeeded, "the rules could not be written");
+    take_over();
+    Ok(())
+}
+
+/// Ends the loop with its first sync.
+struct FirstSync {
+    succeeded: bool,
+}
+
+impl Observer for FirstSync {
+    fn synced(&mut self, _: &Engine, outcomes: &[Outcome]) -> ControlFlow<()> {
+        self.succeeded = is_success(outcomes);
         if outcomes.is_empty() {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
         }
-    });
-    if let Stop::SourceEnded(why) = stop {
-        bail!("the manifests cannot be read: {why}");
     }
-    ensure!(succeeded, "the rules could not be written");
-    take_over();
-    Ok(())
+}
+
+/// Does what has to be done once the rules are in force.
+struct Daemon<F: FnOnce()> {
+    when_ready: Option<F>,
+}
+
+impl<F: FnOnce()> Observer for Daemon<F> {
+    fn synced(&mut self, _: &Engine, outcomes: &[Outcome]) -> ControlFlow<()> {
+        if is_success(outcomes)
+            && let Some(when_ready) = self.when_ready.take()
+        {
+            when_ready();
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// Something was synced, and nothing failed.

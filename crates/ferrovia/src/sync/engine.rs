@@ -2,14 +2,18 @@
 
 use std::borrow::Borrow;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
-use ferrovia_core::desired::{Builder, Delta, Settings};
+use ferrovia_core::desired::{Builder, Delta, Desired, Settings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
+use ferrovia_core::model::node::Node;
 use ferrovia_core::plan::Found;
-use ferrovia_core::store::{Event, Store};
+use ferrovia_core::store::{Event, Store, Triggers};
+use ferrovia_core::wire::Kind;
 
 use super::backend::{Backend, SyncError, Written};
+use super::node_wait::{NodeNeed, NodeWait, Wait};
 
 /// After so many full syncs that failed in a row, what is in the kernel is taken to be at fault and made anew.
 const FAILURES_BEFORE_REPLACING: u32 = 2;
@@ -23,6 +27,17 @@ pub struct Engine {
     addresses_changed: bool,
     /// Not all objects could be read yet.
     is_partial: bool,
+    node_wait: NodeWait,
+    received: Received,
+}
+
+/// How many events came in so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// About Services.
+    pub services: u64,
+    /// About EndpointSlices.
+    pub slices: u64,
 }
 
 /// One family's way into the kernel.
@@ -34,6 +49,8 @@ struct FamilySync {
     failures: u32,
     /// The rules were whole once; if they are not when we look again, somebody changed them.
     was_written: bool,
+    /// When somebody did what is not written yet.
+    triggers: Vec<Box<str>>,
 }
 
 /// What kind of sync was done.
@@ -56,7 +73,11 @@ pub struct Outcome {
     pub kind: SyncKind,
     /// The kernel's rules had been changed by someone else and were mended.
     pub repaired: bool,
-    /// What it took, or why it failed.
+    /// How long it took, whether it succeeded or not.
+    pub took: Duration,
+    /// When somebody did what is in the kernel now, as the objects tell it: RFC 3339, unchecked.
+    pub triggers: Vec<Box<str>>,
+    /// What was done, or why it failed.
     pub result: Result<Written, SyncError>,
 }
 
@@ -69,6 +90,7 @@ impl Engine {
                 needs_full: true,
                 failures: 0,
                 was_written: false,
+                triggers: Vec::new(),
             })
         };
         Self {
@@ -81,12 +103,51 @@ impl Engine {
             addresses: Vec::new(),
             addresses_changed: true,
             is_partial: false,
+            node_wait: NodeWait::new(NodeNeed::Nothing),
+            received: Received::default(),
+        }
+    }
+
+    /// Lets the first write wait for our Node.
+    #[must_use]
+    pub fn waiting_for(self, need: NodeNeed) -> Self {
+        Self {
+            node_wait: NodeWait::new(need),
+            ..self
         }
     }
 
     /// Takes in an event; nothing is written yet.
     pub fn handle(&mut self, event: impl Borrow<Event>) {
+        let event = event.borrow();
+        match (event, event.kind()) {
+            (Event::Listed(_), _) => {}
+            (_, Kind::Service) => self.received.services += 1,
+            (_, Kind::EndpointSlice) => self.received.slices += 1,
+            _ => {}
+        }
         self.store.handle(event).iter().for_each(log_warning);
+    }
+
+    /// Looks whether the first write has to wait for our Node any longer.
+    pub fn look_for_node(&mut self, now: Instant) -> Wait {
+        self.node_wait.look(&self.store, now)
+    }
+
+    /// What came in so far.
+    pub fn received(&self) -> Received {
+        self.received
+    }
+
+    /// Our Node, as last seen.
+    pub fn node(&self) -> Option<&Node> {
+        self.store.node()
+    }
+
+    /// What is wanted of a family, as of the last sync; none if this machine does not have the family.
+    pub fn desired(&self, family: Family) -> Option<&Desired> {
+        let is_enabled = self.families[family].is_some();
+        is_enabled.then(|| self.builder.desired(family))
     }
 
     /// Takes in this machine's addresses.
@@ -108,9 +169,9 @@ impl Engine {
         self.is_partial = is_partial;
     }
 
-    /// The first lists are complete, so the kernel may be written.
+    /// The first lists are complete and our Node is known well enough, so the kernel may be written.
     pub fn is_ready(&self) -> bool {
-        self.store.is_complete()
+        self.store.is_complete() && self.node_wait.is_over()
     }
 
     /// Somebody may have changed a family's rules, so they are to be compared with what is wanted.
@@ -164,12 +225,15 @@ impl Engine {
             let sync = sync
                 .as_mut()
                 .filter(|sync| !sync.needs_full && sync.backend.has_leftovers())?;
+            let start = Instant::now();
             let result = sync.backend.tidy();
             sync.needs_full |= result.is_err();
             Some(Outcome {
                 family,
                 kind: SyncKind::Tidy,
                 repaired: false,
+                took: start.elapsed(),
+                triggers: Vec::new(),
                 result,
             })
         };
@@ -182,17 +246,29 @@ impl Engine {
     fn update(&mut self) -> PerFamily<Delta> {
         let mut touched = self.store.take_touched();
         touched.node |= std::mem::take(&mut self.addresses_changed);
+        self.note_triggers(std::mem::take(&mut touched.triggers));
         let update = self.builder.update(&self.store, touched, &self.addresses);
         update.warnings.iter().for_each(log_warning);
         update.deltas
+    }
+
+    fn note_triggers(&mut self, triggers: Triggers) {
+        for (family, time) in triggers.into_values().flatten() {
+            if let Some(sync) = &mut self.families[family] {
+                sync.triggers.push(time);
+            }
+        }
     }
 
     fn sync_family(&mut self, family: Family, delta: &Delta) -> Option<Outcome> {
         let sync = self.families[family].as_mut()?;
         let desired = self.builder.desired(family);
         if !sync.needs_full && delta.is_empty() {
+            // Whatever happened makes no difference to the kernel.
+            sync.triggers.clear();
             return None;
         }
+        let start = Instant::now();
         let kind = if sync.needs_full {
             SyncKind::Full
         } else {
@@ -219,10 +295,16 @@ impl Engine {
             (Ok(_), _) => 0,
         };
         sync.was_written |= result.is_ok();
+        let triggers = match &result {
+            Ok(_) => std::mem::take(&mut sync.triggers),
+            Err(_) => Vec::new(),
+        };
         Some(Outcome {
             family,
             kind,
             repaired,
+            took: start.elapsed(),
+            triggers,
             result,
         })
     }

@@ -5,9 +5,13 @@
 
 pub mod backend;
 mod engine;
+mod node_wait;
+mod observer;
 mod pacer;
 mod run;
 
-pub use engine::{Engine, Outcome, SyncKind};
+pub use engine::{Engine, Outcome, Received, SyncKind};
+pub use node_wait::{NodeNeed, Wait};
+pub use observer::Observer;
 pub use pacer::{Pace, Pacer};
 pub use run::{Input, Stop, run};

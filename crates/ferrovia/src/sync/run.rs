@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
 
 use super::engine::{Engine, Outcome, SyncKind};
+use super::node_wait::Wait;
+use super::observer::Observer;
 use super::pacer::{Due, Pace, Pacer};
 
 /// Something the loop should know.
@@ -42,18 +44,25 @@ pub enum Stop {
     SourceEnded(String),
     /// Whoever was told about the syncs had enough.
     Satisfied,
+    /// It cannot go on, for this reason.
+    Failed(String),
 }
 
-/// Runs until told to stop. `report` hears of every sync.
+/// Runs until told to stop.
 pub fn run(
     mut engine: Engine,
     inputs: &Receiver<Input>,
     pace: Pace,
-    mut report: impl FnMut(&[Outcome]) -> ControlFlow<()>,
+    observer: &mut impl Observer,
 ) -> Stop {
     let mut pacer = Pacer::new(pace, Instant::now());
+    let mut was_ready = false;
     loop {
-        match inputs.recv_timeout(pacer.idle(Instant::now())) {
+        let idle = match wait_for_node(&mut engine, &mut pacer) {
+            Ok(idle) => idle,
+            Err(why) => return Stop::Failed(why),
+        };
+        match inputs.recv_timeout(idle) {
             Ok(input) => {
                 // What has piled up while we were busy is one change.
                 for input in std::iter::once(input).chain(inputs.try_iter()) {
@@ -61,18 +70,41 @@ pub fn run(
                         return stop;
                     }
                 }
+                observer.received(&engine);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Stop::SourceEnded("everyone has gone".into());
             }
         }
+        if engine.is_ready()
+            && !std::mem::replace(&mut was_ready, true)
+            && let Err(why) = observer.ready(&engine)
+        {
+            return Stop::Failed(why);
+        }
         let outcomes = do_what_is_due(&mut engine, &mut pacer);
         outcomes.iter().for_each(log);
-        if report(&outcomes).is_break() {
+        if observer.synced(&engine, &outcomes).is_break() {
             return Stop::Satisfied;
         }
     }
+}
+
+/// How long there is nothing to do unless something comes in.
+fn wait_for_node(engine: &mut Engine, pacer: &mut Pacer) -> Result<Duration, String> {
+    let now = Instant::now();
+    let was_ready = engine.is_ready();
+    let limit = match engine.look_for_node(now) {
+        Wait::Over => None,
+        Wait::Until(at) => at,
+        Wait::Failed(why) => return Err(why),
+    };
+    if engine.is_ready() && !was_ready {
+        pacer.request();
+    }
+    let idle = pacer.idle(now);
+    Ok(limit.map_or(idle, |at| idle.min(at.saturating_duration_since(now))))
 }
 
 fn do_what_is_due(engine: &mut Engine, pacer: &mut Pacer) -> Vec<Outcome> {
@@ -134,6 +166,7 @@ fn log(outcome: &Outcome) {
         kind,
         repaired,
         result,
+        ..
     } = outcome;
     match result {
         Err(error) => {

@@ -1,0 +1,19 @@
+//! Who hears of what the loop does.
+
+use std::ops::ControlFlow;
+
+use super::engine::{Engine, Outcome};
+
+/// Hears of what the loop does. The loop waits for every answer, so none may take long.
+pub trait Observer {
+    /// Something came in and was noted; nothing has been written of it yet.
+    fn received(&mut self, _engine: &Engine) {}
+
+    /// The first write is about to be done; an error ends the loop instead.
+    fn ready(&mut self, _engine: &Engine) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// What was due is done: what each family that had something to write came to. Breaking ends the loop.
+    fn synced(&mut self, engine: &Engine, outcomes: &[Outcome]) -> ControlFlow<()>;
+}
