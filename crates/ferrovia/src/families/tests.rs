@@ -133,7 +133,5 @@ fn node_port_ranges_that_leave_a_family_open_are_told() {
     assert!(only_v4[0].contains("no IPv6 range"), "{only_v4:?}");
     let only_v6 = oddities(NodePortSetting::Cidrs(nets(&["fd00::/64"])));
     assert_eq!(only_v6.len(), 2, "{only_v6:?}");
-    assert!(
-        oddities(NodePortSetting::Cidrs(nets(&["192.0.2.0/24", "fd00::/64"]))).is_empty()
-    );
+    assert!(oddities(NodePortSetting::Cidrs(nets(&["192.0.2.0/24", "fd00::/64"]))).is_empty());
 }
