@@ -142,7 +142,7 @@ impl Nft {
             .into_iter()
             .filter(|element| !element.ends_range);
         Ok(counted
-            .map(|element| (element.key, element.rest.packets))
+            .map(|element| (element.key, element.packets))
             .collect())
     }
 

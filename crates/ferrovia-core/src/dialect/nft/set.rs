@@ -25,7 +25,8 @@ pub struct SetSpec {
     pub interval: bool,
     /// Packets add elements, each with a time-out of its own; holds at most so many.
     pub dynamic: Option<u32>,
-    /// Every element counts the packets that matched it.
+    /// Every element counts the packets that matched it. That is dear: the kernel takes longer to make a counter than all the rest of an
+    /// element, so only sets that fill as packets come have one.
     pub counter: bool,
 }
 
