@@ -95,6 +95,9 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+
     /// Reads the API's spelling; empty means TCP.
     pub fn parse(text: &str) -> Option<Self> {
         match text {

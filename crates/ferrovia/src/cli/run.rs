@@ -28,7 +28,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     min_sync_period: Duration,
 
-    /// Do not count connections; saves 16 bytes of kernel memory for each CPU and element
+    /// Do not count connections: `ferrovia counters` shows services and endpoints without figures
     #[arg(long)]
     no_counters: bool,
 }
