@@ -1,6 +1,5 @@
 //! From a Service and its slices to one [`ServicePort`] on this node.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -32,18 +31,18 @@ pub(super) fn port_key(service: &Service, port: &Port) -> PortKey {
     }
 }
 
-/// Where clients would reach a port if nobody else claimed any of it. Empty if the Service has no cluster IP of the family.
+/// Where clients would reach a port if nobody else claimed any of it, sorted. Empty if the Service has no cluster IP of the family.
 pub(super) fn frontends(
     service: &Service,
     port: &Port,
     family: Family,
     external_ips: bool,
-) -> BTreeSet<Frontend> {
+) -> Vec<Frontend> {
     let Some(cluster_ip) = service.cluster_ips[family] else {
-        return BTreeSet::new();
+        return Vec::new();
     };
     let at = |ip: IpAddr| SocketAddr::new(ip, port.port);
-    let mut found = BTreeSet::from([Frontend::ClusterIp(at(cluster_ip))]);
+    let mut found = vec![Frontend::ClusterIp(at(cluster_ip))];
     found.extend(port.node_port.map(Frontend::NodePort));
     // An address can be listed in two roles but served in one. As a load balancer's it is subject to source ranges, as an
     // external IP it is not, so the former role is kept.
@@ -58,12 +57,14 @@ pub(super) fn frontends(
         found.extend(others.map(|ip| Frontend::ExternalIp(at(ip))));
     }
     found.extend(vips.into_iter().map(|ip| Frontend::LoadBalancer(at(ip))));
+    found.sort_unstable();
+    found.dedup();
     found
 }
 
-/// Everything a Service claims, in both families.
-pub(super) fn claims(service: &Service, external_ips: bool) -> BTreeSet<(Claim, PortKey)> {
-    let mut found = BTreeSet::new();
+/// Everything a Service claims, in both families, sorted.
+pub(super) fn claims(service: &Service, external_ips: bool) -> Vec<(Claim, PortKey)> {
+    let mut found = Vec::new();
     for family in Family::ALL {
         for port in &service.ports {
             let frontends = frontends(service, port, family, external_ips);
@@ -76,6 +77,8 @@ pub(super) fn claims(service: &Service, external_ips: bool) -> BTreeSet<(Claim, 
             found.extend(frontends.into_iter().map(claim));
         }
     }
+    found.sort_unstable();
+    found.dedup();
     found
 }
 

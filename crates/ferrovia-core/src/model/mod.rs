@@ -29,7 +29,7 @@ pub struct ServiceKey(Arc<str>);
 impl ServiceKey {
     /// Joins two names. The caller has checked them (see [`valid_name`]).
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}/{name}").into())
+        Self([namespace, "/", name].concat().into())
     }
 
     /// Reads and checks the names of a Service.
