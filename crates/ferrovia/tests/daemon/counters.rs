@@ -270,6 +270,31 @@ fn counts_outlive_slots_endpoints_and_the_daemon() {
     assert_eq!(told(&node, "default/web", "IPv4"), expected);
 }
 
+/// The first chain that translates a source is the last to see the packet, and a network plugin's may be that one.
+#[test]
+fn a_network_plugin_that_masquerades_hides_nothing() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    node.start();
+    // Of chains with the same priority, the one made last comes first.
+    node.feed(
+        "nft",
+        &["-f", "-"],
+        "table ip plugin { chain post { type nat hook postrouting priority 100; masquerade; }; }",
+    );
+    let mut expected = Counts::from([("node port 30080/tcp".to_owned(), 0)]);
+    let (from, to) = (Place::Pod(Pod::C), "10.96.0.10:80");
+    call(
+        &node,
+        from,
+        to,
+        Protocol::Tcp,
+        "10.96.0.10:80/tcp",
+        &mut expected,
+    );
+    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+}
+
 #[test]
 fn refusals_are_counted_by_packets() {
     let node = Node::new();

@@ -66,7 +66,7 @@ const AFFINITY_SIZE: u32 = 262_144;
 /// How many pairs of frontend and endpoint are counted per family. Connections between others still work, only uncounted.
 const CONNECTIONS_SIZE: u32 = 131_072;
 /// How many frontends' refusals are counted per family.
-const REFUSALS_SIZE: u32 = 65_536;
+const REFUSALS_SIZE: u32 = 16_384;
 
 /// Chains that are always there and have no hook.
 pub(super) mod chain {
