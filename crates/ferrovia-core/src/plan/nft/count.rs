@@ -1,6 +1,6 @@
 //! Counting connections and refusals, and reading the counts back.
 //!
-//! Maps that services are written to have no counters: making one for every element takes the kernel longer than all the rest of a load.
+//! Maps that services are written to have no counters: making one for every element would take the kernel as long as making the elements.
 //! Instead, the first packet of a connection counts itself, in a set that packets fill, under what it was addressed to and where it went.
 //! So the counts do not depend on slots, live through a restart, and cost nothing for what nobody uses.
 
