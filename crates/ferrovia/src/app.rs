@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use ferrovia_host::addr::{self, AddressMonitor};
 use ferrovia_host::{iptables, memory};
 
-use crate::config::Config;
+use crate::config::{Action, Config, ModeName, Source};
 use crate::mode::{Installed, Listen, Mode};
 use crate::source::manifest::{self, Folder, Problem, Severity};
 use crate::sync::{self, Engine, Input, Outcome, Pace, Stop};
@@ -21,10 +22,11 @@ const REST: Duration = Duration::from_secs(1);
 /// Runs the proxy until it is told to stop, or to its first sync with `once`.
 pub fn run(config: Config) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
+    let manifests = supported(&config)?.to_owned();
     let Installed { backends, listen } = Mode::default()
         .install(config.counters)
         .map_err(anyhow::Error::from_boxed)?;
-    let folder = Folder::open(&config.manifests)?;
+    let folder = Folder::open(&manifests)?;
     let (inputs, received) = mpsc::channel();
     // Watched before it is read: what changes in between is then told a second time, but never missed.
     if !config.once {
@@ -52,6 +54,23 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         Stop::Asked | Stop::Satisfied => tracing::info!("stopping; the rules stay in force"),
     }
     Ok(())
+}
+
+/// The folder to use, if all that is asked for is there.
+fn supported(config: &Config) -> anyhow::Result<&Path> {
+    if let Some(mode) = config.mode.filter(|mode| *mode != ModeName::Nftables) {
+        bail!(
+            "the mode {} is not there yet; use nftables (--proxy-mode=nftables, or mode: nftables in the configuration file)",
+            mode.name()
+        );
+    }
+    ensure!(config.action == Action::Run, "--init-only is not wired yet");
+    match &config.source {
+        Source::Manifests(folder) => Ok(folder),
+        Source::Kube(_) => {
+            bail!("objects from an API server are not wired yet; give --manifests DIR")
+        }
+    }
 }
 
 /// Syncs once.

@@ -13,7 +13,8 @@ pub mod node;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use address::{fold_nested, parse_cidr};
+pub(crate) use address::fold_nested;
+pub use address::{parse_cidr, parse_ip};
 pub use name::valid_name;
 pub(crate) use name::{Names, excerpt, namespace_or_default};
 pub use service::{CreationTime, Port, Service};
