@@ -14,6 +14,10 @@ const KUBE_PROXY_ABOUT: &str = "\
 Ferrovia in the place of kube-proxy: makes connections to a Service's stable address reach one of its pods, by programming this node's \
 kernel. Flags, configuration file, health and metrics are kube-proxy's.";
 
+const SPELLING: &str = "\
+An underscore may stand for any dash, and a bool needs no value (--once, --once=false). With --config, flags marked [file] are without \
+effect: the file has the say.";
+
 /// The whole text.
 pub(super) fn daemon(program: Program) -> String {
     let mut text = String::new();
@@ -26,11 +30,7 @@ pub(super) fn daemon(program: Program) -> String {
         ),
         Program::Ferrovia => ferrovia(&mut text),
     };
-    let _ = write!(
-        text,
-        "\nAn underscore may stand for any dash, and a flag without value for true (--once, --once=false). With --config, flags marked [file] are \
-         without effect: the file has the say.\n"
-    );
+    let _ = write!(text, "\n{}", wrapped(SPELLING, 0));
     for (heading, flags) in GROUPS {
         let _ = writeln!(text, "\n{heading}:");
         for flag in flags {

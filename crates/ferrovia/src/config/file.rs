@@ -369,26 +369,17 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-#[expect(clippy::ptr_arg, reason = "serde hands over a reference to the field")]
-fn as_empty<S: Serializer>(_: &String, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_empty<S: Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str("")
 }
 
-/// A number without decimals is written without them: `5`, not `5.0`.
+/// By way of its shortest text: 5 has no decimals, and 0.1 does not grow the digits of the nearest number of 64 bits.
 fn short_number<S: Serializer>(number: &f32, serializer: S) -> Result<S::Ok, S::Error> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "compared afterwards; a number that does not fit is written with decimals"
-    )]
-    let whole = *number as i32;
-    #[expect(clippy::cast_precision_loss, reason = "the loss is what is looked for")]
-    if (whole as f32).to_bits() == number.to_bits() {
-        return serializer.serialize_i32(whole);
-    }
-    // By way of its shortest text: 0.1 stays 0.1 and does not grow the digits of the nearest larger type.
-    match number.to_string().parse::<f64>() {
-        Ok(number) => serializer.serialize_f64(number),
-        Err(_) => serializer.serialize_f32(*number),
+    let text = number.to_string();
+    match (text.parse::<i64>(), text.parse::<f64>()) {
+        (Ok(whole), _) => serializer.serialize_i64(whole),
+        (_, Ok(decimal)) => serializer.serialize_f64(decimal),
+        _ => serializer.serialize_f32(*number),
     }
 }
 

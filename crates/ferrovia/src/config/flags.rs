@@ -255,6 +255,3 @@ impl Typed {
             .collect()
     }
 }
-
-#[cfg(test)]
-mod tests;

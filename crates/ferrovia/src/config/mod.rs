@@ -284,6 +284,3 @@ fn list(errors: &[FieldError]) -> String {
         _ => format!("[{}]", texts.join(", ")),
     }
 }
-
-#[cfg(test)]
-mod tests;

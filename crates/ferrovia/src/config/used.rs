@@ -34,7 +34,7 @@ impl Config {
         masquerade_bits(&mut checks, document);
         let bind_address = checks.bind_address("bindAddress", &document.bind_address);
         let settings = Settings {
-            node_name: node_name(&document.hostname_override)?,
+            node_name: node_name(&mut checks, &document.hostname_override)?,
             node_ips: PerFamily::from_fn(|family| {
                 bind_address.filter(|ip| Family::of(*ip) == family)
             }),
@@ -141,13 +141,17 @@ fn mode(checks: &mut Checks, name: &str) -> Option<ModeName> {
 }
 
 /// The host name, if there is no other. Endpoints are compared with it as it is, so blanks and capitals go.
-fn node_name(name: &str) -> Result<String, ConfigError> {
-    let name = if name.is_empty() {
+fn node_name(checks: &mut Checks, given: &str) -> Result<String, ConfigError> {
+    let name = if given.is_empty() {
         std::fs::read_to_string("/proc/sys/kernel/hostname").map_err(ConfigError::HostName)?
     } else {
-        name.to_owned()
+        given.to_owned()
     };
-    Ok(name.trim().to_lowercase())
+    let name = name.trim().to_lowercase();
+    if name.is_empty() {
+        checks.invalid_text("hostnameOverride", given, "the name is empty");
+    }
+    Ok(name)
 }
 
 fn pace(checks: &mut Checks, document: &mut Document, remarks: &mut Vec<Remark>) -> Pace {

@@ -166,6 +166,3 @@ fn parts(path: &Path) -> VecDeque<OsString> {
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests;
