@@ -98,7 +98,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print the ruleset for a folder of manifests as nft text; touches nothing, needs no privileges
-    Plan(plan::PlanArgs),
+    Plan(Box<plan::PlanArgs>),
     /// Show how many connections each service and each endpoint got, read from the kernel
     Counters(counters::CountersArgs),
     /// Remove our rules from the kernel

@@ -1,5 +1,6 @@
 //! What a file leaves out. A zero or an empty text is filled in as kube-proxy fills it in, with three differences: rules are written at once
-//! unless a pause is asked for, an empty mode stays empty because it means the best mode, and servers of a machine without Kubernetes listen on loopback.
+//! unless a pause is asked for; an empty mode stays empty, because it means the best mode; and the servers of a machine without Kubernetes
+//! listen on loopback.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! Feature gates. Two of them change what we do (`AllowServiceExternalIPs`, `NativeHistograms`) and a few what we serve or log; all others of this Kubernetes version are known
-//! by name, because one list of gates is usually given to every component of a cluster, and a misspelt one must not pass unseen.
+//! Feature gates. A few change what we do (`AllowServiceExternalIPs`), serve or log. All others of this Kubernetes version are known by name,
+//! because one list of gates is usually given to every component of a cluster, and a misspelt one must not pass unseen.
 
 mod registry;
 

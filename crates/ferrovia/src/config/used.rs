@@ -290,6 +290,10 @@ fn log(checks: &mut Checks, given: &Logging, gates: &FeatureGates, typed: &Typed
     }
     let options = [("text", &given.options.text), ("json", &given.options.json)];
     for (name, stream) in options {
+        checks.quantity(
+            format!("logging.options.{name}.infoBufferSize"),
+            &stream.info_buffer_size,
+        );
         let is_used = stream.split_stream || stream.info_buffer_size != "0";
         if is_used && !gates.is_enabled("LoggingAlphaOptions") {
             checks.forbidden(

@@ -177,7 +177,7 @@ impl Checks {
     pub(super) fn cluster_cidr(&mut self, value: &str) -> Vec<IpNet> {
         const FIELD: &str = "clusterCIDR";
         const PAIR: &str =
-            "must be one CIDR, or two of different families (10.100.0.0/16,fde4:8dba:82e1::/48)";
+            "must be at most one range of each family, such as 10.100.0.0/16,fde4:8dba:82e1::/48";
         if value.is_empty() {
             return Vec::new();
         }
@@ -248,25 +248,29 @@ impl Checks {
         match self.word("detectLocalMode", mode, &words) {
             None | Some(By::NodeCidr) => LocalSetting::NodeCidr,
             Some(By::ClusterCidr) => LocalSetting::ClusterCidr(self.cluster_cidr(cidr)),
-            Some(By::Bridge) => LocalSetting::Interface(
-                self.interface("detectLocal.bridgeInterface", &detect.bridge_interface),
-            ),
+            Some(By::Bridge) => LocalSetting::Interface(self.interface(
+                "detectLocal.bridgeInterface",
+                "--pod-bridge-interface",
+                &detect.bridge_interface,
+            )),
             Some(By::Prefix) => LocalSetting::InterfacePrefix(self.interface(
                 "detectLocal.interfaceNamePrefix",
+                "--pod-interface-name-prefix",
                 &detect.interface_name_prefix,
             )),
         }
     }
 
     /// The name of an interface, or the beginning of one. It ends up in rules and in what `plan` prints.
-    fn interface(&mut self, field: &str, name: &str) -> String {
+    fn interface(&mut self, field: &str, flag: &str, name: &str) -> String {
         /// The kernel's limit.
         const LONGEST: usize = 15;
         let fits = name
             .bytes()
             .all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\\' | b'*'));
         if name.is_empty() {
-            self.invalid_text(field, name, "must not be empty in this detectLocalMode");
+            let why = format!("must not be empty in this detectLocalMode ({flag})");
+            self.invalid_text(field, name, &why);
         } else if !fits || name.len() > LONGEST {
             self.invalid_text(
                 field,
@@ -275,6 +279,20 @@ impl Checks {
             );
         }
         name.to_owned()
+    }
+
+    /// A size as the API writes quantities: digits, perhaps with decimals, and a unit such as `Ki`.
+    pub(super) fn quantity(&mut self, field: String, value: &str) {
+        const UNITS: [&str; 16] = [
+            "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
+        ];
+        let end = value
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(value.len());
+        let (number, unit) = value.split_at(end);
+        if number.parse::<f64>().is_err() || !UNITS.contains(&unit) {
+            self.invalid_text(field, value, "must be a size such as 0, 4096 or 64Ki");
+        }
     }
 
     /// Feature gates, each error on the gate's own path.

@@ -310,3 +310,23 @@ fn the_defaults_are_as_documented() {
     assert_eq!(yaml, expected);
     assert_eq!(KUBERNETES_VERSION, "v1.36.4");
 }
+
+/// The page for people names every flag and every field.
+#[test]
+fn the_documentation_is_complete() {
+    let page = include_str!("../../../../docs/configuration.md");
+    for flag in table::flags() {
+        assert!(
+            page.contains(&format!("--{}", flag.name)),
+            "--{}",
+            flag.name
+        );
+    }
+    for field in known_fields() {
+        let is_section = page.contains(&format!("`{field}."));
+        let is_told = page.contains(&format!("`{field}`")) || is_section;
+        let is_part = field.starts_with("logging.vmodule") || field.starts_with("featureGates.");
+        let is_head = matches!(field.as_str(), "apiVersion" | "kind");
+        assert!(is_told || is_part || is_head, "{field}");
+    }
+}
