@@ -99,31 +99,19 @@ fn check_kind(field: &'static str, found: &str, expected: &'static str) -> Resul
 /// Names what a strict reader would have refused.
 fn remark(keys: &[Key]) -> Result<Option<String>, DecodeError> {
     let known = known_fields();
-    let is_known = |key: &Key| {
-        key.pattern.starts_with("featureGates.")
-            || key.path.ends_with("<<")
-            || known.contains(&key.pattern)
-    };
     let mut oddities = Vec::new();
     for key in keys {
-        if !is_known(key) {
-            // A field inside one that nobody knows is no news.
-            let parent = key.pattern.rsplit_once('.').map(|(parent, _)| parent);
-            if parent.is_none_or(|parent| known.contains(&parent.trim_end_matches("[]").to_owned()))
-            {
-                if key.path.starts_with("ferrovia.") {
-                    return Err(DecodeError::Unknown {
-                        line: key.line,
-                        field: key.path.clone(),
-                    });
-                }
-                oddities.push(format!("unknown field {:?} (line {})", key.path, key.line));
+        let Key { path, line, .. } = key;
+        if is_unknown(key, &known) {
+            if path.starts_with("ferrovia.") {
+                return Err(DecodeError::Unknown {
+                    line: *line,
+                    field: path.clone(),
+                });
             }
+            oddities.push(format!("unknown field {path:?} (line {line})"));
         } else if key.is_repeated {
-            oddities.push(format!(
-                "field {:?} given twice (line {})",
-                key.path, key.line
-            ));
+            oddities.push(format!("field {path:?} given twice (line {line})"));
         }
     }
     let more = oddities.len().saturating_sub(MOST_NAMED);
@@ -132,6 +120,18 @@ fn remark(keys: &[Key]) -> Result<Option<String>, DecodeError> {
         oddities.push(format!("and {more} more"));
     }
     Ok((!oddities.is_empty()).then(|| oddities.join(", ")))
+}
+
+/// Nobody knows it, but the section it is in is known: a field inside an unknown one is no news.
+fn is_unknown(key: &Key, known: &[String]) -> bool {
+    let has = |field: &str| known.iter().any(|known| known == field);
+    let (section, name) = match key.pattern.rsplit_once('.') {
+        Some((section, name)) => (Some(section.trim_end_matches("[]")), name),
+        None => (None, key.pattern.as_str()),
+    };
+    // Gates have names of their own, and a merge key stands for what is merged.
+    let is_free = section == Some("featureGates") || name == "<<";
+    !is_free && !has(&key.pattern) && section.is_none_or(has)
 }
 
 /// All fields there are, by their path; `[]` stands for an entry of a list.

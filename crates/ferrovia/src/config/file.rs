@@ -1,7 +1,7 @@
 //! `KubeProxyConfiguration` v1alpha1, and our own section, as written in a file. Both ways: what is read here is written by `--write-config-to`
 //! and served at `/configz`.
 //!
-//! Fields are as they come: an empty text or a zero is often the same as nothing, as it is to kube-proxy, and [`defaults`](super::defaults)
+//! Fields are as they come: an empty text or a zero is often the same as nothing, as it is to kube-proxy, and `defaults.rs`
 //! fills it in. What may be absent and zero with different meanings is an `Option`.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The daemon's flags as typed, and how Go's flags are read: `--x=y`, `--x y`, `--x` alone for a bool, `_` for `-`, lists that repeat.
 //!
-//! What a flag means is in [`table`]; most set a field of the file form, so that flags and file meet in one value. What a flag's value may be is in
-//! [`values`].
+//! What a flag means is in [`table`]; most set a field of the file form, so that flags and file meet in one value. What a flag's value may be
+//! is in `values.rs`.
 
 pub mod table;
 mod values;

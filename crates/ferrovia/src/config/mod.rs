@@ -1,8 +1,8 @@
 //! The configuration, in the order data flows: [`flags`] as typed and [`file`](mod@file) as read ([`decode`]) meet in one [`file::Document`],
-//! which is completed ([`complete`], [`defaults`]), checked ([`validate`]) and becomes a [`Config`], the configuration as used. [`watch`] hears when
-//! the file changes.
+//! which is completed (`complete.rs`, `defaults.rs`, `sections.rs`), checked ([`validate`]) and becomes a [`Config`], the configuration as used
+//! (`used.rs`). [`watch`] hears when the file changes.
 
-pub mod complete;
+mod complete;
 pub mod decode;
 mod defaults;
 pub mod duration;

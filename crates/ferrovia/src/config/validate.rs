@@ -1,5 +1,5 @@
-//! From a completed [`Document`] to values that can be used. Nothing is checked without being turned into what it means, so no later stage checks
-//! again; and all that is wrong is told at once, each with its field.
+//! From a completed [`Document`](super::file::Document) to values that can be used. Nothing is checked without being turned into what it means,
+//! so no later stage checks again; and all that is wrong is told at once, each with its field.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -225,7 +225,7 @@ impl Checks {
         NodePortSetting::Cidrs(self.cidrs(FIELD, values))
     }
 
-    /// How pods' traffic is told. `None` after an error.
+    /// How pods' traffic is told.
     pub(super) fn local(
         &mut self,
         mode: &str,
