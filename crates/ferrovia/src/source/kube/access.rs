@@ -87,7 +87,7 @@ impl ApiAccess {
     /// Reads the files. Blocks, briefly.
     pub(super) fn open(&self) -> Result<Opened, AccessError> {
         let mut opened = match (&self.kubeconfig, &self.master) {
-            (Some(path), _) => self.from_kubeconfig(path)?,
+            (Some(path), _) => self.open_kubeconfig(path)?,
             (None, Some(address)) => Opened {
                 config: Config::new(server_address(address)?),
                 files: Files::default(),
@@ -98,8 +98,8 @@ impl ApiAccess {
         Ok(opened)
     }
 
-    fn from_kubeconfig(&self, path: &Path) -> Result<Opened, AccessError> {
-        let fail = |error| kubeconfig_error(path, error);
+    fn open_kubeconfig(&self, path: &Path) -> Result<Opened, AccessError> {
+        let fail = |error: KubeconfigError| kubeconfig_error(path, &error);
         let mut kubeconfig = Kubeconfig::read_from(path).map_err(fail)?;
         if let Some(address) = &self.master {
             let server = server_address(address)?;
@@ -208,8 +208,8 @@ fn server_address(address: &str) -> Result<Uri, AccessError> {
 }
 
 /// Says which field is at fault. The library's own words for a file that does not parse would quote lines of it.
-fn kubeconfig_error(path: &Path, error: KubeconfigError) -> AccessError {
-    let (field, what) = match &error {
+fn kubeconfig_error(path: &Path, error: &KubeconfigError) -> AccessError {
+    let (field, what) = match error {
         KubeconfigError::ReadConfig(error, _) => ("the file", format!("cannot be read: {error}")),
         KubeconfigError::Parse(error) => {
             ("the file", format!("is not a kubeconfig{}", place(error)))

@@ -12,6 +12,12 @@ use serde_json::value::RawValue;
 /// A bookmark with this annotation, set to `true`, ends the list at the beginning of a watch.
 const LIST_ENDS: &str = "k8s.io/initial-events-end";
 
+/// The longest object that is read. The API server stores none larger than about half of it.
+pub(super) const LONGEST_OBJECT: usize = 4 << 20;
+
+/// How much of a longer one is searched for its name.
+const LOOKED_AT: usize = 1024;
+
 /// The longest piece of the server's words that is repeated in a log.
 const QUOTED: usize = 300;
 
@@ -166,10 +172,8 @@ pub(super) fn news(kind: Kind, line: &[u8]) -> Result<News, Fault> {
         }
         "ERROR" => {
             let status: Status = read(content)?;
-            let code = status.code;
             Ok(News::Error(Status {
                 message: quoted(&status.message),
-                code,
                 ..status
             }))
         }
@@ -195,6 +199,31 @@ pub(super) fn object(kind: Kind, bytes: &[u8]) -> Result<Object, Fault> {
 /// The `metadata` of a list.
 pub(super) fn list_metadata(bytes: &[u8]) -> Result<ListMetadata, Fault> {
     read(bytes)
+}
+
+/// The fault of an object that is longer than allowed, of which this is the beginning. Servers write the name first, so that much can
+/// be told of it.
+pub(super) fn too_long(beginning: &[u8]) -> Fault {
+    let beginning = beginning.get(..LOOKED_AT).unwrap_or(beginning);
+    let text = String::from_utf8_lossy(beginning);
+    let metadata = text.split_once(r#""metadata":{"#).map(|(_, rest)| rest);
+    let object = metadata.and_then(|metadata| {
+        let namespace = text_field(metadata, r#""namespace":""#).unwrap_or_default();
+        let name = text_field(metadata, r#""name":""#)?;
+        Some(Identity {
+            key: format!("{namespace}/{name}"),
+            version: String::new(),
+        })
+    });
+    Fault {
+        object,
+        what: format!("it is longer than {LONGEST_OBJECT} bytes"),
+    }
+}
+
+fn text_field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let (value, _) = text.split_once(key)?.1.split_once('"')?;
+    Some(value)
 }
 
 fn typed(kind: Kind, bytes: &[u8]) -> Result<Object, serde_json::Error> {

@@ -138,7 +138,9 @@ fn as_event(reporter: &Reporter, notice: &Notice, now: Timestamp) -> (String, St
 
 /// No longer than so many bytes, and cut between two characters.
 fn shortened(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+    let ends = text.char_indices().map(|(at, char)| at + char.len_utf8());
+    let end = ends.take_while(|end| *end <= limit).last().unwrap_or(0);
+    &text[..end]
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use ferrovia_core::store::Event;
 
 use super::api::RequestError;
 use super::chunks::Chunks;
-use super::decode::{self, Fault, Identity, ListMetadata};
+use super::decode::{self, Fault, Identity, LONGEST_OBJECT, ListMetadata};
 use super::items::{Items, NoList, Part};
-use super::reflect::{Failure, LONGEST_OBJECT, Reflector};
+use super::reflect::{Failure, Reflector};
 use super::resource::Page;
 
 impl Reflector {
@@ -67,10 +67,7 @@ impl Reflector {
                     if verdict.is_ok() {
                         verdict = items.feed(piece, &mut |part| match part {
                             Part::Item(bytes) => self.take_item(bytes),
-                            Part::TooLong(_) => self.take_fault(&Fault {
-                                object: None,
-                                what: format!("it is longer than {LONGEST_OBJECT} bytes"),
-                            }),
+                            Part::TooLong(start) => self.take_fault(&decode::too_long(start)),
                             Part::Metadata(bytes) => metadata = decode::list_metadata(bytes).ok(),
                         });
                     }

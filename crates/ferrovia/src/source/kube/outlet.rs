@@ -79,6 +79,7 @@ impl Outlet {
 #[cfg(test)]
 mod tests {
     use ferrovia_core::wire::Kind;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -109,7 +110,7 @@ mod tests {
             outlet.send(listed(), 0).await.unwrap();
         }
         let mut next = Box::pin(outlet.send(listed(), 0));
-        assert!(futures_util::poll!(&mut next).is_pending());
+        assert!((&mut next).now_or_never().is_none());
         batches.recv().await;
         next.await.unwrap();
     }

@@ -15,9 +15,6 @@ use super::known::Known;
 use super::outlet::{Closed, Outlet};
 use super::resource::Resource;
 
-/// The longest object that is read. The API server stores none larger than about half of it.
-pub(super) const LONGEST_OBJECT: usize = 4 << 20;
-
 /// One resource and what we know of it.
 pub(super) struct Reflector {
     pub(super) api: Api,
@@ -39,7 +36,9 @@ pub(super) struct Reflector {
     freshness: Freshness,
     outlet: Outlet,
     backoff: Backoff,
-    /// The server was told to lack this resource, or to forbid it; said once.
+    /// The version at which a watch last made no sense.
+    senseless_at: Option<String>,
+    /// It was said that the server lacks or forbids this resource.
     is_absent: bool,
 }
 
@@ -94,6 +93,7 @@ impl Reflector {
             has_watched: false,
             freshness,
             outlet,
+            senseless_at: None,
             is_absent: false,
         }
     }
@@ -160,22 +160,35 @@ impl Reflector {
                 tracing::warn!(resource, "the API server fell silent; connecting again");
                 return Ok(self.backoff.hindered(now));
             }
-            Failure::Ended(_) | Failure::Request(_) | Failure::Read(_) | Failure::Garbage(_) => {
+            Failure::Ended(_) | Failure::Garbage(_) => {
+                tracing::warn!(resource, error = %failure, "cannot follow the API server; trying again");
+                self.avoid_this_place();
+            }
+            Failure::Request(_) | Failure::Read(_) => {
                 tracing::warn!(resource, error = %failure, "lost the API server; what is known stays in force");
             }
         }
         Ok(self.backoff.failed(now))
     }
 
-    /// A resource that need not be there counts as listed and empty. It may appear when the server is updated.
+    /// Where a watch fails twice it will fail for ever; a list leads round that place.
+    fn avoid_this_place(&mut self) {
+        let place = self.version.clone();
+        if place.is_some() && place == self.senseless_at {
+            self.version = None;
+        }
+        self.senseless_at = place;
+    }
+
+    /// A resource that need not be there counts as listed. It may appear when the server or its roles are updated; what is known of it
+    /// stays, for it may only be forbidden for a while.
     async fn do_without(&mut self, refusal: &Failure) -> Result<Duration, Closed> {
         if !self.is_absent {
             tracing::info!(resource = self.resource.plural, %refusal, "doing without; asking again now and then");
             self.is_absent = true;
         }
-        self.version = None;
-        self.known.begin_list();
-        self.complete_list().await?;
+        self.say_listed();
+        self.tell().await?;
         Ok(self.api.times().absent)
     }
 
@@ -186,11 +199,16 @@ impl Reflector {
         }
         if self.has_listed {
             self.api.observer().relisted(self.resource.kind);
-        } else {
+        }
+        self.say_listed();
+        self.tell().await
+    }
+
+    fn say_listed(&mut self) {
+        if !self.has_listed {
             self.news.push(Event::Listed(self.resource.kind));
             self.has_listed = true;
         }
-        self.tell().await
     }
 
     /// Hands over what has collected.

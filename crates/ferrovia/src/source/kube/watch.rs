@@ -10,10 +10,10 @@ use tokio::time::{Duration, Instant};
 use super::api::RequestError;
 use super::backoff::random_between;
 use super::chunks::{Chunks, ReadError};
-use super::decode::{self, Fault, Identity, News, Status};
+use super::decode::{self, Fault, Identity, LONGEST_OBJECT, News, Status};
 use super::known::is_before;
 use super::lines::{Line, Lines};
-use super::reflect::{Failure, LONGEST_OBJECT, Reflector, deletion};
+use super::reflect::{Failure, Reflector, deletion};
 
 /// So many lines in a row that make no sense, and this is no watch.
 const GARBAGE_LIMIT: u32 = 5;
@@ -49,6 +49,8 @@ impl Reflector {
             {
                 return Err(Failure::NoStreaming(status.message));
             }
+            // Something between us may hold back an answer that has no end.
+            Err(RequestError::Late(_)) => return Err(Failure::ListStalled),
             answer => answer?,
         };
         self.known.begin_list();
@@ -148,10 +150,7 @@ impl Reflector {
         let read = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => return ControlFlow::Continue(()),
             Line::Whole(line) => decode::news(self.resource.kind, line),
-            Line::TooLong(_) => Err(Fault {
-                object: None,
-                what: format!("it is longer than {LONGEST_OBJECT} bytes"),
-            }),
+            Line::TooLong(start) => Err(decode::too_long(start)),
         };
         let news = match read {
             Ok(news) => news,

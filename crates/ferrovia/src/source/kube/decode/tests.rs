@@ -145,3 +145,19 @@ fn garbage_is_a_fault_and_nothing_worse() {
     let deep = format!(r#"{{"type":"ADDED","object":{}"#, "[".repeat(100_000));
     assert!(news(Kind::Service, deep.as_bytes()).is_err());
 }
+
+#[test]
+fn an_object_that_is_too_long_is_named_by_its_beginning() {
+    let named = too_long(&event("ADDED", KUBE_DNS).as_bytes()[..200]);
+    let object = named.object.expect("the name comes first");
+    assert_eq!(
+        (&*object.key, &*object.version),
+        ("kube-system/kube-dns", "")
+    );
+    assert!(
+        too_long(b"\xff{\"metadata\":{\"name\":\"cut")
+            .object
+            .is_none()
+    );
+    assert!(too_long(b"").object.is_none());
+}
