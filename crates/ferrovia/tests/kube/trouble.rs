@@ -123,7 +123,8 @@ fn an_answer_that_never_comes_is_not_waited_for() {
     let source = Source::start(access_to(&server), times);
     source.wait(Told::is_listed);
     assert!(source.read(|told| told.has(&web("web"))));
-    assert_eq!(requests(&server, "services").len(), 2);
+    // Something on the way may not like answers without an end.
+    assert!(!requests(&server, "services")[1].is_watch());
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use http::Uri;
 use kube::Config;
-use kube::config::{Kubeconfig, KubeconfigError};
+use kube::config::{Cluster, Kubeconfig, KubeconfigError};
+
+use super::proxy;
 
 /// More of a file than this is not read: certificates and tokens are small.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -88,10 +90,14 @@ impl ApiAccess {
     pub(super) fn open(&self) -> Result<Opened, AccessError> {
         let mut opened = match (&self.kubeconfig, &self.master) {
             (Some(path), _) => self.open_kubeconfig(path)?,
-            (None, Some(address)) => Opened {
-                config: Config::new(server_address(address)?),
-                files: Files::default(),
-            },
+            (None, Some(address)) => {
+                let mut config = Config::new(server_address(address)?);
+                config.proxy_url = environment_proxy(&config.cluster_url)?;
+                Opened {
+                    config,
+                    files: Files::default(),
+                }
+            }
             (None, None) => in_cluster()?,
         };
         opened.take_token()?;
@@ -101,29 +107,56 @@ impl ApiAccess {
     fn open_kubeconfig(&self, path: &Path) -> Result<Opened, AccessError> {
         let fail = |error: KubeconfigError| kubeconfig_error(path, &error);
         let mut kubeconfig = Kubeconfig::read_from(path).map_err(fail)?;
-        if let Some(address) = &self.master {
-            let server = server_address(address)?;
-            kubeconfig
-                .clusters
-                .iter_mut()
-                .filter_map(|named| named.cluster.as_mut())
-                .for_each(|cluster| cluster.server = Some(server.to_string()));
+        let mut authority = None;
+        let mut proxy = None;
+        if let Some(cluster) = current_cluster(&mut kubeconfig) {
+            if let Some(address) = &self.master {
+                cluster.server = Some(server_address(address)?.to_string());
+            }
+            authority.clone_from(&cluster.certificate_authority);
+            proxy = cluster.proxy_url.take().filter(|url| !url.is_empty());
         }
-        let authorities: Vec<_> = kubeconfig
-            .clusters
-            .iter()
-            .filter_map(|named| named.cluster.as_ref()?.certificate_authority.clone())
-            .collect();
-        let config = Config::try_from(kubeconfig).map_err(fail)?;
+        let mut config = Config::try_from(kubeconfig).map_err(fail)?;
+        // The library would apply the environment's exceptions to the proxy's address instead of the server's.
+        config.proxy_url = match proxy {
+            Some(url) => Some(
+                proxy::parse(&url).map_err(|error| fail(KubeconfigError::ParseProxyUrl(error)))?,
+            ),
+            None => environment_proxy(&config.cluster_url)?,
+        };
         let user = &config.auth_info;
         let named = [&user.client_certificate, &user.client_key, &user.token_file];
-        let files = named.into_iter().flatten().cloned().chain(authorities);
+        let files = named.into_iter().flatten().cloned().chain(authority);
         let files = files.map(PathBuf::from).chain([path.to_owned()]);
         Ok(Opened {
             files: Files(files.collect()),
             config,
         })
     }
+}
+
+/// The cluster that the current context names.
+fn current_cluster(kubeconfig: &mut Kubeconfig) -> Option<&mut Cluster> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|context| context.name == *current)?;
+    let name = &context.context.as_ref()?.cluster;
+    let cluster = kubeconfig
+        .clusters
+        .iter_mut()
+        .find(|cluster| cluster.name == *name)?;
+    cluster.cluster.as_mut()
+}
+
+fn environment_proxy(server: &Uri) -> Result<Option<Uri>, AccessError> {
+    proxy::from_environment(server, |name| std::env::var(name).ok())
+        .transpose()
+        .map_err(|error| AccessError::Connection {
+            server: server.to_string(),
+            what: format!("the proxy that the environment names cannot be used: {error}"),
+        })
 }
 
 impl Opened {
@@ -174,8 +207,9 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 fn in_cluster() -> Result<Opened, AccessError> {
-    let config =
+    let mut config =
         Config::incluster().map_err(|error| AccessError::NotInCluster(error.to_string()))?;
+    config.proxy_url = environment_proxy(&config.cluster_url)?;
     let token = config.auth_info.token_file.as_deref().map(PathBuf::from);
     let files = token.into_iter().chain(config.root_cert_file.clone());
     Ok(Opened {

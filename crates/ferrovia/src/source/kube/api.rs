@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::access::{AccessError, ApiAccess, Files};
+use super::access::{AccessError, ApiAccess, Files, Opened};
 use super::client;
 use super::decode::Status;
 use super::limit::Limit;
@@ -42,22 +42,24 @@ struct Shared {
     observer: Arc<dyn Observer>,
     limit: Limit,
     user_agent: String,
-    session: Mutex<Session>,
+    current: Mutex<Current>,
     /// Credentials are being read, perhaps by a program that hangs.
     is_opening: Arc<AtomicBool>,
 }
 
-/// A client with the credentials as they last were.
-#[derive(Clone)]
+/// What requests are made with now.
+struct Current {
+    session: Arc<Session>,
+    /// When the files that the credentials came from were last looked at.
+    checked: Instant,
+}
+
+/// A client with the credentials as they were at some time.
 struct Session {
     client: Client,
     host: String,
     files: Files,
     fingerprint: u64,
-    /// When the files were last compared.
-    checked: Instant,
-    /// When the credentials were last taken.
-    opened: Instant,
 }
 
 /// Why a request has no answer that could be used.
@@ -101,7 +103,10 @@ impl Api {
             observer,
             limit,
             user_agent: format!("kube-proxy/{LIKE} (linux/{arch}) ferrovia/{ours}"),
-            session: Mutex::new(session),
+            current: Mutex::new(Current {
+                session,
+                checked: Instant::now(),
+            }),
             is_opening,
         };
         Ok(Self {
@@ -185,29 +190,27 @@ impl Api {
     }
 
     /// The current session, after a look at the files its credentials came from, now and then.
-    async fn session(&self) -> Session {
-        let mut session = self.shared.session.lock().await;
-        if session.checked.elapsed() >= self.shared.times.credentials {
-            session.checked = Instant::now();
-            if session.files.fingerprint() != session.fingerprint {
+    async fn session(&self) -> Arc<Session> {
+        let mut current = self.shared.current.lock().await;
+        if current.checked.elapsed() >= self.shared.times.credentials {
+            current.checked = Instant::now();
+            if current.session.files.fingerprint() != current.session.fingerprint {
                 tracing::info!("the credentials for the API server changed; taking the new ones");
-                self.replace(&mut session).await;
+                self.replace(&mut current).await;
             }
         }
-        session.clone()
+        current.session.clone()
     }
 
     /// New credentials instead of those that were refused; nothing if there are none.
-    async fn reopen(&self, refused: &Session) -> Option<Session> {
-        let mut session = self.shared.session.lock().await;
+    async fn reopen(&self, refused: &Arc<Session>) -> Option<Arc<Session>> {
+        let mut current = self.shared.current.lock().await;
         // Another request may have been faster.
-        if session.opened == refused.opened && !self.replace(&mut session).await {
-            return None;
-        }
-        Some(session.clone())
+        let is_replaced = !Arc::ptr_eq(&current.session, refused);
+        (is_replaced || self.replace(&mut current).await).then(|| current.session.clone())
     }
 
-    async fn replace(&self, session: &mut Session) -> bool {
+    async fn replace(&self, current: &mut Current) -> bool {
         let Shared {
             access,
             times,
@@ -215,8 +218,8 @@ impl Api {
             ..
         } = &*self.shared;
         match open_session(access, times.answer, is_opening).await {
-            Ok(new) => {
-                *session = new;
+            Ok(session) => {
+                current.session = session;
                 true
             }
             Err(error) => {
@@ -233,7 +236,7 @@ async fn open_session(
     access: &ApiAccess,
     limit: Duration,
     is_opening: &Arc<AtomicBool>,
-) -> Result<Session, AccessError> {
+) -> Result<Arc<Session>, AccessError> {
     let hung = |what: &str| AccessError::Connection {
         server: "the API server".to_owned(),
         what: what.to_owned(),
@@ -263,22 +266,19 @@ async fn open_session(
     }
 }
 
-fn open_blocking(access: &ApiAccess) -> Result<Session, AccessError> {
-    let opened = access.open()?;
-    let url = &opened.config.cluster_url;
+fn open_blocking(access: &ApiAccess) -> Result<Arc<Session>, AccessError> {
+    let Opened { config, files } = access.open()?;
+    let url = &config.cluster_url;
+    let host = url.host().unwrap_or_default();
     let host = url
-        .authority()
-        .map_or_else(String::new, ToString::to_string);
-    let fingerprint = opened.files.fingerprint();
-    let now = Instant::now();
-    Ok(Session {
-        client: client::build(opened.config)?,
+        .port()
+        .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    Ok(Arc::new(Session {
+        fingerprint: files.fingerprint(),
+        client: client::build(config)?,
         host,
-        files: opened.files,
-        fingerprint,
-        checked: now,
-        opened: now,
-    })
+        files,
+    }))
 }
 
 async fn granted(answer: Response<Body>) -> Result<Response<Body>, RequestError> {

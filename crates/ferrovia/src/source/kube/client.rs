@@ -87,6 +87,13 @@ fn explain(server: &str, command: Option<String>, error: &Error) -> AccessError 
         }
         _ => None,
     };
+    // The proxy's address may have a password in it.
+    let what = match error {
+        Error::ProxyProtocolUnsupported { .. } | Error::ProxyProtocolDisabled { .. } => {
+            "only proxies of the kinds http:// and https:// are supported".to_owned()
+        }
+        error => error.to_string(),
+    };
     match plugin_fault {
         Some(what) => AccessError::ExecPlugin {
             command: command.unwrap_or_default(),
@@ -94,7 +101,7 @@ fn explain(server: &str, command: Option<String>, error: &Error) -> AccessError 
         },
         None => AccessError::Connection {
             server: server.to_owned(),
-            what: error.to_string(),
+            what,
         },
     }
 }

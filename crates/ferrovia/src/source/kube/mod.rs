@@ -28,6 +28,7 @@ mod lines;
 mod list;
 mod observe;
 mod outlet;
+mod proxy;
 mod reflect;
 mod resource;
 mod times;

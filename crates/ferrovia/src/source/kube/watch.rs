@@ -18,7 +18,7 @@ use super::reflect::{Failure, Reflector, deletion};
 /// So many lines in a row that make no sense, and this is no watch.
 const GARBAGE_LIMIT: u32 = 5;
 
-/// A watch that ended well before this, with nothing to tell, is no better than a failure.
+/// A watch that ended before this, and led nowhere, is no better than a failure.
 const TOO_SHORT: Duration = Duration::from_secs(1);
 
 /// One watch while it lasts.
@@ -33,8 +33,8 @@ struct Watch {
     heard: Instant,
     /// When the server should have ended it.
     ends: Instant,
-    /// It told something.
-    was_useful: bool,
+    /// The version it began with.
+    from: Option<String>,
 }
 
 impl Reflector {
@@ -95,7 +95,7 @@ impl Reflector {
             garbage: 0,
             heard: began,
             ends: began + lasts + self.api.times().overdue,
-            was_useful: false,
+            from: self.version.clone(),
         };
         let mut chunks = Chunks::new(answer.into_body());
         let mut lines = Lines::new(LONGEST_OBJECT);
@@ -124,13 +124,29 @@ impl Reflector {
                 read => read?,
             };
             if !is_more {
-                return ended(&watch, began, lines.is_half());
+                return self.ended(&watch, began, lines.is_half());
             }
             // A line that never ends is silence, too.
             if Instant::now() >= self.deadline(&watch) {
                 return Err(ReadError::Silent(watch.heard.elapsed()).into());
             }
         }
+    }
+
+    /// The server closed the watch, as it does when its time is up.
+    fn ended(&self, watch: &Watch, began: Instant, is_half: bool) -> Result<(), Failure> {
+        if is_half {
+            return Err(ReadError::Broken("it ended in the middle of an event".to_owned()).into());
+        }
+        if watch.is_listing {
+            return Err(Failure::ListStalled);
+        }
+        if began.elapsed() < TOO_SHORT && self.version == watch.from {
+            return Err(Failure::Garbage(
+                "the server ended a watch at once".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// Until when something has to come.
@@ -158,7 +174,6 @@ impl Reflector {
         };
         watch.garbage = 0;
         watch.heard = Instant::now();
-        watch.was_useful = true;
         match news {
             News::Applied(object) => {
                 let identity = Identity::of(object.metadata());
@@ -261,22 +276,6 @@ impl Reflector {
             self.version = Some(version.to_owned());
         }
     }
-}
-
-/// The server closed the watch, as it does when its time is up.
-fn ended(watch: &Watch, began: Instant, is_half: bool) -> Result<(), Failure> {
-    if is_half {
-        return Err(ReadError::Broken("it ended in the middle of an event".to_owned()).into());
-    }
-    if watch.is_listing {
-        return Err(Failure::ListStalled);
-    }
-    if !watch.was_useful && began.elapsed() < TOO_SHORT {
-        return Err(Failure::Garbage(
-            "the server ended a watch at once".to_owned(),
-        ));
-    }
-    Ok(())
 }
 
 fn end_of_watch(status: Status) -> Failure {
