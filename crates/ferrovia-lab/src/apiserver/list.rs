@@ -1,7 +1,5 @@
 //! Lists: whole, or page by page at the revision of the first page.
 
-use std::collections::VecDeque;
-
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 
@@ -36,7 +34,7 @@ pub(super) fn list(
     };
     let page = store.page(kind, &window);
     let metadata = metadata(&page, revision, options);
-    Ok(Body::Whole(pieces(kind, &metadata, &page)))
+    Ok(Body::pieces(pieces(kind, &metadata, page)))
 }
 
 /// The revision to show.
@@ -81,26 +79,32 @@ fn metadata(page: &Page, revision: u64, options: &Options) -> Value {
     metadata
 }
 
-fn pieces(kind: Kind, metadata: &Value, page: &Page) -> VecDeque<Bytes> {
-    let mut pieces = VecDeque::new();
-    let mut piece = BytesMut::with_capacity(PIECE);
+/// The list in pieces. Objects are copied piece by piece, while the client reads.
+fn pieces(kind: Kind, metadata: &Value, page: Page) -> impl Iterator<Item = Bytes> + use<> {
     let head = format!(
         r#"{{"kind":"{}List","apiVersion":"{}","metadata":{metadata},"items":["#,
         kind.name(),
         kind.api_version(),
     );
-    piece.extend_from_slice(head.as_bytes());
-    for (place, object) in page.objects.iter().enumerate() {
-        if place > 0 {
-            piece.extend_from_slice(b",");
+    let mut piece = BytesMut::from(head.as_str());
+    let mut objects = page.objects.into_iter().enumerate();
+    let mut finished = false;
+    std::iter::from_fn(move || {
+        if finished {
+            return None;
         }
-        piece.extend_from_slice(&object.json);
-        if piece.len() >= PIECE {
-            pieces.push_back(piece.split().freeze());
-            piece.reserve(PIECE);
+        piece.reserve(PIECE);
+        while piece.len() < PIECE {
+            let Some((place, object)) = objects.next() else {
+                finished = true;
+                piece.extend_from_slice(b"]}\n");
+                break;
+            };
+            if place > 0 {
+                piece.extend_from_slice(b",");
+            }
+            piece.extend_from_slice(&object.json);
         }
-    }
-    piece.extend_from_slice(b"]}\n");
-    pieces.push_back(piece.freeze());
-    pieces
+        Some(piece.split().freeze())
+    })
 }

@@ -95,6 +95,9 @@ pub use wire::Interference;
 /// How long [`ApiServer::wait_until`] waits. Far more than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often [`ApiServer::wait_until`] asks when nothing happens.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
 /// What a server is to be like.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -108,7 +111,7 @@ pub struct Options {
     pub streaming_lists: StreamingLists,
     /// Whether there are ServiceCIDRs; older servers answer 404.
     pub service_cidrs: bool,
-    /// The time between bookmarks.
+    /// The time between bookmarks; one more comes when the time of a watch is up.
     pub bookmark_every: Duration,
     /// How many changes of each kind are remembered.
     pub history: usize,
@@ -337,7 +340,8 @@ impl ApiServer {
         self.shared.state().connections()
     }
 
-    /// Waits until something is so; asks again whenever something has happened.
+    /// Waits until something is so. Asks again whenever something has happened here, and now and
+    /// then, as the condition may be about the client.
     pub fn wait_until(&self, mut condition: impl FnMut(&Self) -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -348,7 +352,7 @@ impl ApiServer {
             if Instant::now() >= deadline {
                 return Err(Error::Impatient(self.last_requests()));
             }
-            self.shared.wait_for_news(seen, deadline);
+            self.shared.wait_for_news(seen, ASK_AGAIN);
         }
     }
 
@@ -409,8 +413,7 @@ impl ApiServer {
     /// Resets each open connection in the middle of what is written to it next. If that is an
     /// event, half of its line arrives.
     pub fn reset_in_next_write(&self) {
-        let state = self.shared.state();
-        state.order_connections(ConnectionOrder::ResetInNextWrite);
+        self.shared.state().reset_in_next_write();
     }
 
     /// Tells all clients to make new connections for new requests, and lets running ones finish.

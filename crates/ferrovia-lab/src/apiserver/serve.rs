@@ -176,10 +176,9 @@ async fn new_event(shared: &Shared, namespace: &str, incoming: Incoming) -> Resu
         .to_bytes();
     let mut event: Value = serde_json::from_slice(&bytes)
         .map_err(|error| Status::bad_request(format!("the body is not JSON: {error}")))?;
-    if !event.is_object() {
-        return Err(Status::bad_request("the body is not an object").into());
-    }
-    event["metadata"]["namespace"] = json!(namespace);
+    let metadata = event.get_mut("metadata").and_then(Value::as_object_mut);
+    let metadata = metadata.ok_or_else(|| Status::bad_request("the event has no metadata"))?;
+    metadata.insert("namespace".into(), json!(namespace));
     let answer = event.to_string();
     shared.state().events.push(event);
     shared.tell();

@@ -125,7 +125,10 @@ impl Watch {
                 _ = bookmarks.tick(), if initial.is_none() => {
                     self.send_changes(self.options.bookmarks).await?;
                 }
-                () = sleep_until(self.deadline) => return Err(Over),
+                () = sleep_until(self.deadline) => {
+                    // The client may go on from here, however old the last event is.
+                    return self.send_changes(self.options.bookmarks).await;
+                }
                 () = self.feed.closed() => return Err(Over),
             }
         }

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod client;
+mod faults;
 mod lists;
 mod watches;
