@@ -27,7 +27,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 /// A service with labels, and nothing else of interest.
-fn labelled(name: &str, labels: Value) -> Value {
+fn labelled(name: &str, labels: &Value) -> Value {
     json!({
         "kind": "Service",
         "metadata": {"name": name, "labels": labels},
@@ -128,15 +128,15 @@ fn an_object_keeps_its_identity_when_it_changes() {
 fn selectors_select() {
     let server = server();
     let objects = [
-        labelled("plain", json!({})),
+        labelled("plain", &json!({})),
         labelled(
             "elsewhere",
-            json!({"service.kubernetes.io/service-proxy-name": ""}),
+            &json!({"service.kubernetes.io/service-proxy-name": ""}),
         ),
-        labelled("web", json!({"app": "web"})),
+        labelled("web", &json!({"app": "web"})),
     ];
     server.apply_many(objects).unwrap();
-    let mut headless = labelled("headless", json!({}));
+    let mut headless = labelled("headless", &json!({}));
     headless["spec"]["clusterIP"] = json!("None");
     server.apply(headless).unwrap();
     for (query, expected) in [
