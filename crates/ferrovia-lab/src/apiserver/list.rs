@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::body::Body;
 use super::kind::Kind;
-use super::query::{Options, Token, Version};
+use super::query::{ListOptions, Token, Version};
 use super::status::Status;
 use super::store::{Page, Store, Window};
 
@@ -17,7 +17,7 @@ pub(super) fn list(
     store: &Store,
     kind: Kind,
     namespace: Option<&str>,
-    options: &Options,
+    options: &ListOptions,
 ) -> Result<Body, Status> {
     let revision = revision(store, kind, options)?;
     let limit = match (options.version, &options.token) {
@@ -38,7 +38,7 @@ pub(super) fn list(
 }
 
 /// The revision to show.
-fn revision(store: &Store, kind: Kind, options: &Options) -> Result<u64, Status> {
+fn revision(store: &Store, kind: Kind, options: &ListOptions) -> Result<u64, Status> {
     let current = store.revision();
     if let Some(token) = &options.token {
         return match token.revision {
@@ -63,7 +63,7 @@ fn revision(store: &Store, kind: Kind, options: &Options) -> Result<u64, Status>
     }
 }
 
-fn metadata(page: &Page, revision: u64, options: &Options) -> Value {
+fn metadata(page: &Page, revision: u64, options: &ListOptions) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if let Some((start, left)) = &page.rest {
         let token = Token {

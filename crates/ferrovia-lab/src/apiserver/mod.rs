@@ -60,6 +60,8 @@ mod faults;
 mod kind;
 mod list;
 mod listen;
+mod object;
+mod options;
 mod query;
 mod request;
 pub mod sample;
@@ -73,7 +75,7 @@ mod wire;
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -88,6 +90,8 @@ use credentials::{Certificates, Kubeconfig};
 pub use faults::{End, Fault, Target, Verb};
 pub use kind::Kind;
 use listen::Door;
+use object::Draft;
+pub use options::{Auth, Options, StreamingLists};
 pub use request::Request;
 use shared::{ConnectionOrder, Shared};
 pub use wire::Interference;
@@ -97,63 +101,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often [`ApiServer::wait_until`] asks when nothing happens.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-
-/// What a server is to be like.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where to listen; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// Whether to speak TLS, with an authority made for this server.
-    pub tls: bool,
-    /// What clients must show.
-    pub auth: Auth,
-    /// How watches with `sendInitialEvents` are treated.
-    pub streaming_lists: StreamingLists,
-    /// Whether there are ServiceCIDRs; older servers answer 404.
-    pub service_cidrs: bool,
-    /// The time between bookmarks; one more comes when the time of a watch is up.
-    pub bookmark_every: Duration,
-    /// How many changes of each kind are remembered.
-    pub history: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            tls: false,
-            auth: Auth::None,
-            streaming_lists: StreamingLists::Served,
-            service_cidrs: true,
-            bookmark_every: Duration::from_secs(60),
-            history: 65_536,
-        }
-    }
-}
-
-/// What a client must show to be let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Auth {
-    /// Nothing.
-    None,
-    /// A bearer token, which is in the kubeconfig.
-    Token,
-    /// A bearer token, which is in a file that the kubeconfig names.
-    TokenFile,
-    /// A certificate; needs TLS.
-    ClientCertificate,
-}
-
-/// How a server treats watches that ask for the initial state with `sendInitialEvents`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamingLists {
-    /// It serves them.
-    Served,
-    /// It knows and refuses them, with 422 (since 1.27, while the feature is off).
-    Forbidden,
-    /// It does not know the parameter, and serves a common watch (before 1.27).
-    Ignored,
-}
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -204,10 +151,12 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Starts a server, listening in the network namespace of the calling thread.
-    pub fn start(options: Options) -> Result<Self, Error> {
+    pub fn start(mut options: Options) -> Result<Self, Error> {
         if options.auth == Auth::ClientCertificate && !options.tls {
             return Err(Error::CertificateWithoutTls);
         }
+        // A timer without a period is none.
+        options.bookmark_every = options.bookmark_every.max(Duration::from_millis(1));
         let door = Door::open(options.listen)
             .map_err(|source| failed(format!("listening on {}", options.listen), source))?;
         let address = door.address;
@@ -283,7 +232,8 @@ impl ApiServer {
 impl ApiServer {
     /// Creates or replaces an object, and returns its revision.
     pub fn apply(&self, object: Value) -> Result<u64, Error> {
-        let revision = self.shared.state().store.apply(object)?;
+        let draft = Draft::new(object)?;
+        let revision = self.shared.state().store.apply(draft);
         self.shared.tell();
         Ok(revision)
     }

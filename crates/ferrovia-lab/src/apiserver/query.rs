@@ -2,11 +2,11 @@
 
 use http::Method;
 
-use super::StreamingLists;
 use super::kind::Kind;
+use super::object::Key;
+use super::options::StreamingLists;
 use super::selector::Selector;
 use super::status::Status;
-use super::store::Key;
 
 /// What a path and a method lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Route {
 
 /// The options of a list or a watch.
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(super) struct ListOptions {
     pub(super) watch: bool,
     pub(super) selector: Selector,
     pub(super) version: Version,
@@ -103,7 +103,7 @@ pub(super) struct Token {
     pub(super) start: Key,
 }
 
-impl Options {
+impl ListOptions {
     /// Reads the query of a list or a watch.
     pub(super) fn parse(
         kind: Kind,

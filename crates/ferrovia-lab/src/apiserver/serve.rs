@@ -9,13 +9,13 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::Auth;
 use super::body::{Aborted, Body};
 use super::credentials::USER;
 use super::faults::{Fault, Verb};
 use super::kind::Kind;
 use super::list::list;
-use super::query::{self, Options, Route};
+use super::options::Auth;
+use super::query::{self, ListOptions, Route};
 use super::request::Request;
 use super::shared::{ConnectionOrder, Shared};
 use super::status::Status;
@@ -96,7 +96,7 @@ async fn respond(
             Ok(Body::one(object.value(kind).to_string()))
         }
         Route::Collection(kind, namespace) => {
-            let options = Options::parse(kind, &request.query, shared.options.streaming_lists)?;
+            let options = ListOptions::parse(kind, &request.query, shared.options.streaming_lists)?;
             if options.watch {
                 return Ok(watch(shared, kind, namespace, options)?);
             }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::Options;
 use super::faults::Faults;
 use super::kind::Kind;
+use super::options::Options;
 use super::request::Request;
 use super::store::Store;
 use super::watch::Order;

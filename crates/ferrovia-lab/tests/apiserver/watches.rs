@@ -158,6 +158,21 @@ fn a_watch_from_before_a_compaction_is_told_so_in_the_stream() {
 }
 
 #[test]
+fn a_watch_from_the_future_waits_for_it() {
+    let server = server();
+    let next = server.revision() + 1;
+    let mut watch = watch(&server, &format!("watch=1&resourceVersion={next}"));
+    server.apply(sample::service(1)).unwrap();
+    let later = server.apply(sample::service(2)).unwrap();
+    assert_event(&mut watch, "ADDED", 2, later);
+    let answer = get(
+        &server,
+        &format!("/api/v1/services?{STREAMING}&resourceVersion=99999"),
+    );
+    assert_eq!(answer.status, 504);
+}
+
+#[test]
 fn the_memory_for_changes_is_bounded() {
     let options = Options {
         history: 10,
