@@ -316,13 +316,14 @@ impl ApiServer {
 
 /// What goes wrong.
 impl ApiServer {
-    /// Makes a fault happen to all requests of a kind from now on.
+    /// Makes a fault happen to all requests of a target from now on.
     pub fn inject(&self, target: Target, fault: Fault) {
         self.shared.state().faults.add(target, fault, None);
         self.shared.tell();
     }
 
-    /// Makes a fault happen to the next so many requests. Faults of running watches last.
+    /// Makes a fault happen to the next so many requests of a target. Those of running watches
+    /// ([`Fault::Silence`] and the like) last all the same.
     pub fn inject_times(&self, times: u32, target: Target, fault: Fault) {
         self.shared.state().faults.add(target, fault, Some(times));
         self.shared.tell();
