@@ -1,8 +1,7 @@
 //! The body of an answer: all there at once, or a stream that a task feeds.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
@@ -12,13 +11,18 @@ use tokio::sync::mpsc;
 const QUEUE: usize = 4;
 
 /// The body of an answer.
-#[derive(Debug)]
 pub(super) enum Body {
-    /// Pieces in a row. More than one are sent without saying the length first, as real servers
-    /// send long lists.
-    Whole(VecDeque<Bytes>),
+    /// One piece, whose length is said first.
+    One(Option<Bytes>),
+    /// Pieces made as they are sent, without saying the length first, as with long lists.
+    Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
     /// Pieces as they come.
-    Stream(mpsc::Receiver<Result<Bytes, Aborted>>),
+    Stream {
+        /// The pieces.
+        pieces: mpsc::Receiver<Result<Bytes, Aborted>>,
+        /// Whether the next thing to come is the abortion.
+        aborting: bool,
+    },
 }
 
 /// An answer that ends before its end. Over HTTP/1.1 the connection closes without the last chunk,
@@ -33,13 +37,27 @@ pub(super) type Feed = mpsc::Sender<Result<Bytes, Aborted>>;
 impl Body {
     /// A body of one piece.
     pub(super) fn one(bytes: impl Into<Bytes>) -> Self {
-        Self::Whole([bytes.into()].into())
+        Self::One(Some(bytes.into()))
+    }
+
+    /// A body of as many pieces as there are.
+    pub(super) fn pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        let mut pieces = pieces.peekable();
+        let first = pieces.next();
+        match pieces.peek() {
+            None => Self::One(first),
+            Some(_) => Self::Pieces(Box::new(first.into_iter().chain(pieces))),
+        }
     }
 
     /// A body that somebody feeds.
     pub(super) fn stream() -> (Feed, Self) {
         let (feed, receiver) = mpsc::channel(QUEUE);
-        (feed, Self::Stream(receiver))
+        let body = Self::Stream {
+            pieces: receiver,
+            aborting: false,
+        };
+        (feed, body)
     }
 }
 
@@ -52,23 +70,31 @@ impl hyper::body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         match &mut *self {
-            Self::Whole(pieces) => Poll::Ready(pieces.pop_front().map(|b| Ok(Frame::data(b)))),
-            Self::Stream(receiver) => receiver
-                .poll_recv(context)
-                .map(|piece| piece.map(|piece| piece.map(Frame::data))),
+            Self::One(piece) => Poll::Ready(piece.take().map(|b| Ok(Frame::data(b)))),
+            Self::Pieces(pieces) => Poll::Ready(pieces.next().map(|b| Ok(Frame::data(b)))),
+            Self::Stream { aborting: true, .. } => Poll::Ready(Some(Err(Aborted))),
+            Self::Stream { pieces, aborting } => match ready!(pieces.poll_recv(context)) {
+                Some(Ok(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(Err(Aborted)) => {
+                    // On an error the transport throws away what it has not sent yet. So it comes
+                    // one turn later, and the pieces before it get through.
+                    *aborting = true;
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                None => Poll::Ready(None),
+            },
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(pieces) if pieces.is_empty())
+        matches!(self, Self::One(None))
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(pieces) if pieces.len() <= 1 => {
-                SizeHint::with_exact(pieces.iter().map(|b| b.len() as u64).sum())
-            }
-            _ => SizeHint::default(),
+            Self::One(piece) => SizeHint::with_exact(piece.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Pieces(_) | Self::Stream { .. } => SizeHint::default(),
         }
     }
 }

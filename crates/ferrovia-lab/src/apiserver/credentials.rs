@@ -16,7 +16,8 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use super::{Auth, Error};
+use super::Error;
+use super::options::Auth;
 
 /// The user every accepted credential stands for.
 pub(super) const USER: &str = "system:kube-proxy";
@@ -103,6 +104,9 @@ pub(super) struct Kubeconfig<'a> {
 impl Kubeconfig<'_> {
     /// Writes it, and the files it names, into a folder; returns its own path.
     pub(super) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder)?;
+        // Clients take a relative path as relative to the kubeconfig, not to where we are.
+        let folder = &std::path::absolute(folder)?;
         let cluster = match self.certificates {
             Some(certificates) => {
                 let file = put(folder, "ca.crt", &certificates.authority)?;

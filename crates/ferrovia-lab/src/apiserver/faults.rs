@@ -45,7 +45,7 @@ impl Target {
         kind: None,
     };
 
-    /// Lists and watches of a kind.
+    /// Requests for a kind, whatever they do.
     pub fn kind(kind: Kind) -> Self {
         Self {
             verb: None,

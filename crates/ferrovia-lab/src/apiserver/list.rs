@@ -1,13 +1,11 @@
 //! Lists: whole, or page by page at the revision of the first page.
 
-use std::collections::VecDeque;
-
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use super::body::Body;
 use super::kind::Kind;
-use super::query::{Options, Token, Version};
+use super::query::{ListOptions, Token, Version};
 use super::status::Status;
 use super::store::{Page, Store, Window};
 
@@ -19,7 +17,7 @@ pub(super) fn list(
     store: &Store,
     kind: Kind,
     namespace: Option<&str>,
-    options: &Options,
+    options: &ListOptions,
 ) -> Result<Body, Status> {
     let revision = revision(store, kind, options)?;
     let limit = match (options.version, &options.token) {
@@ -36,11 +34,11 @@ pub(super) fn list(
     };
     let page = store.page(kind, &window);
     let metadata = metadata(&page, revision, options);
-    Ok(Body::Whole(pieces(kind, &metadata, &page)))
+    Ok(Body::pieces(pieces(kind, &metadata, page)))
 }
 
 /// The revision to show.
-fn revision(store: &Store, kind: Kind, options: &Options) -> Result<u64, Status> {
+fn revision(store: &Store, kind: Kind, options: &ListOptions) -> Result<u64, Status> {
     let current = store.revision();
     if let Some(token) = &options.token {
         return match token.revision {
@@ -65,7 +63,7 @@ fn revision(store: &Store, kind: Kind, options: &Options) -> Result<u64, Status>
     }
 }
 
-fn metadata(page: &Page, revision: u64, options: &Options) -> Value {
+fn metadata(page: &Page, revision: u64, options: &ListOptions) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if let Some((start, left)) = &page.rest {
         let token = Token {
@@ -81,26 +79,32 @@ fn metadata(page: &Page, revision: u64, options: &Options) -> Value {
     metadata
 }
 
-fn pieces(kind: Kind, metadata: &Value, page: &Page) -> VecDeque<Bytes> {
-    let mut pieces = VecDeque::new();
-    let mut piece = BytesMut::with_capacity(PIECE);
+/// The list in pieces. Objects are copied piece by piece, while the client reads.
+fn pieces(kind: Kind, metadata: &Value, page: Page) -> impl Iterator<Item = Bytes> + use<> {
     let head = format!(
         r#"{{"kind":"{}List","apiVersion":"{}","metadata":{metadata},"items":["#,
         kind.name(),
         kind.api_version(),
     );
-    piece.extend_from_slice(head.as_bytes());
-    for (place, object) in page.objects.iter().enumerate() {
-        if place > 0 {
-            piece.extend_from_slice(b",");
+    let mut piece = BytesMut::from(head.as_str());
+    let mut objects = page.objects.into_iter().enumerate();
+    let mut finished = false;
+    std::iter::from_fn(move || {
+        if finished {
+            return None;
         }
-        piece.extend_from_slice(&object.json);
-        if piece.len() >= PIECE {
-            pieces.push_back(piece.split().freeze());
-            piece.reserve(PIECE);
+        piece.reserve(PIECE);
+        while piece.len() < PIECE {
+            let Some((place, object)) = objects.next() else {
+                finished = true;
+                piece.extend_from_slice(b"]}\n");
+                break;
+            };
+            if place > 0 {
+                piece.extend_from_slice(b",");
+            }
+            piece.extend_from_slice(&object.json);
         }
-    }
-    piece.extend_from_slice(b"]}\n");
-    pieces.push_back(piece.freeze());
-    pieces
+        Some(piece.split().freeze())
+    })
 }

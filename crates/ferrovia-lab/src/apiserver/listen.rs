@@ -79,8 +79,11 @@ pub(super) async fn run(
                 }
             },
             stream = accept(listener.as_ref()) => {
-                // A connection that is gone before it was accepted is no concern of ours.
-                let Ok(stream) = stream else { continue };
+                let Ok(stream) = stream else {
+                    // Gone before it was accepted, or there are too many; never a busy loop.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    continue;
+                };
                 tokio::spawn(connection(stream, shared.clone(), acceptor.clone()));
             }
         }
@@ -114,7 +117,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, acceptor: Option<Tls
     let _ = stream.set_nodelay(true);
     let fate = Arc::new(Fate::default());
     let wire = Wire::new(stream, shared.clone(), fate.clone());
-    let (id, orders) = shared.state().open_connection();
+    let (id, orders) = shared.state().open_connection(fate.clone());
     let entry = Entry { id, shared };
     let Some(acceptor) = acceptor else {
         return speak(wire, false, &entry, orders, &fate).await;
@@ -160,7 +163,6 @@ async fn speak(
             _ = connection.as_mut() => return,
             order = orders.recv() => match order {
                 Some(ConnectionOrder::Reset) => return fate.reset(),
-                Some(ConnectionOrder::ResetInNextWrite) => fate.reset_in_next_write(),
                 Some(ConnectionOrder::GoAway) => connection.as_mut().graceful_shutdown(),
                 None => return,
             },

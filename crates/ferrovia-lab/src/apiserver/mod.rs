@@ -60,6 +60,8 @@ mod faults;
 mod kind;
 mod list;
 mod listen;
+mod object;
+mod options;
 mod query;
 mod request;
 pub mod sample;
@@ -73,7 +75,7 @@ mod wire;
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -88,6 +90,8 @@ use credentials::{Certificates, Kubeconfig};
 pub use faults::{End, Fault, Target, Verb};
 pub use kind::Kind;
 use listen::Door;
+use object::Draft;
+pub use options::{Auth, Options, StreamingLists};
 pub use request::Request;
 use shared::{ConnectionOrder, Shared};
 pub use wire::Interference;
@@ -95,62 +99,8 @@ pub use wire::Interference;
 /// How long [`ApiServer::wait_until`] waits. Far more than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server is to be like.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where to listen; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// Whether to speak TLS, with an authority made for this server.
-    pub tls: bool,
-    /// What clients must show.
-    pub auth: Auth,
-    /// How watches with `sendInitialEvents` are treated.
-    pub streaming_lists: StreamingLists,
-    /// Whether there are ServiceCIDRs; older servers answer 404.
-    pub service_cidrs: bool,
-    /// The time between bookmarks.
-    pub bookmark_every: Duration,
-    /// How many changes of each kind are remembered.
-    pub history: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            tls: false,
-            auth: Auth::None,
-            streaming_lists: StreamingLists::Served,
-            service_cidrs: true,
-            bookmark_every: Duration::from_secs(60),
-            history: 65_536,
-        }
-    }
-}
-
-/// What a client must show to be let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Auth {
-    /// Nothing.
-    None,
-    /// A bearer token, which is in the kubeconfig.
-    Token,
-    /// A bearer token, which is in a file that the kubeconfig names.
-    TokenFile,
-    /// A certificate; needs TLS.
-    ClientCertificate,
-}
-
-/// How a server treats watches that ask for the initial state with `sendInitialEvents`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamingLists {
-    /// It serves them.
-    Served,
-    /// It knows and refuses them, with 422 (since 1.27, while the feature is off).
-    Forbidden,
-    /// It does not know the parameter, and serves a common watch (before 1.27).
-    Ignored,
-}
+/// How often [`ApiServer::wait_until`] asks when nothing happens.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -201,10 +151,12 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Starts a server, listening in the network namespace of the calling thread.
-    pub fn start(options: Options) -> Result<Self, Error> {
+    pub fn start(mut options: Options) -> Result<Self, Error> {
         if options.auth == Auth::ClientCertificate && !options.tls {
             return Err(Error::CertificateWithoutTls);
         }
+        // A timer without a period is none.
+        options.bookmark_every = options.bookmark_every.max(Duration::from_millis(1));
         let door = Door::open(options.listen)
             .map_err(|source| failed(format!("listening on {}", options.listen), source))?;
         let address = door.address;
@@ -280,7 +232,8 @@ impl ApiServer {
 impl ApiServer {
     /// Creates or replaces an object, and returns its revision.
     pub fn apply(&self, object: Value) -> Result<u64, Error> {
-        let revision = self.shared.state().store.apply(object)?;
+        let draft = Draft::new(object)?;
+        let revision = self.shared.state().store.apply(draft);
         self.shared.tell();
         Ok(revision)
     }
@@ -337,7 +290,8 @@ impl ApiServer {
         self.shared.state().connections()
     }
 
-    /// Waits until something is so; asks again whenever something has happened.
+    /// Waits until something is so. Asks again whenever something has happened here, and now and
+    /// then, as the condition may be about the client.
     pub fn wait_until(&self, mut condition: impl FnMut(&Self) -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -348,7 +302,7 @@ impl ApiServer {
             if Instant::now() >= deadline {
                 return Err(Error::Impatient(self.last_requests()));
             }
-            self.shared.wait_for_news(seen, deadline);
+            self.shared.wait_for_news(seen, ASK_AGAIN);
         }
     }
 
@@ -362,13 +316,14 @@ impl ApiServer {
 
 /// What goes wrong.
 impl ApiServer {
-    /// Makes a fault happen to all requests of a kind from now on.
+    /// Makes a fault happen to all requests of a target from now on.
     pub fn inject(&self, target: Target, fault: Fault) {
         self.shared.state().faults.add(target, fault, None);
         self.shared.tell();
     }
 
-    /// Makes a fault happen to the next so many requests. Faults of running watches last.
+    /// Makes a fault happen to the next so many requests of a target. Those of running watches
+    /// ([`Fault::Silence`] and the like) last all the same.
     pub fn inject_times(&self, times: u32, target: Target, fault: Fault) {
         self.shared.state().faults.add(target, fault, Some(times));
         self.shared.tell();
@@ -409,8 +364,7 @@ impl ApiServer {
     /// Resets each open connection in the middle of what is written to it next. If that is an
     /// event, half of its line arrives.
     pub fn reset_in_next_write(&self) {
-        let state = self.shared.state();
-        state.order_connections(ConnectionOrder::ResetInNextWrite);
+        self.shared.state().reset_in_next_write();
     }
 
     /// Tells all clients to make new connections for new requests, and lets running ones finish.

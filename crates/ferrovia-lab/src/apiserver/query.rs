@@ -2,11 +2,11 @@
 
 use http::Method;
 
-use super::StreamingLists;
 use super::kind::Kind;
+use super::object::Key;
+use super::options::StreamingLists;
 use super::selector::Selector;
 use super::status::Status;
-use super::store::Key;
 
 /// What a path and a method lead to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Route {
 
 /// The options of a list or a watch.
 #[derive(Clone, Debug)]
-pub(super) struct Options {
+pub(super) struct ListOptions {
     pub(super) watch: bool,
     pub(super) selector: Selector,
     pub(super) version: Version,
@@ -103,7 +103,7 @@ pub(super) struct Token {
     pub(super) start: Key,
 }
 
-impl Options {
+impl ListOptions {
     /// Reads the query of a list or a watch.
     pub(super) fn parse(
         kind: Kind,
@@ -274,7 +274,7 @@ fn check_list(
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
         ),
         ("Exact" | "NotOlderThan", _) => Ok(()),
-        (other, _) => Err(Status::bad_option(field, other)),
+        (other, _) => Err(Status::unsupported_match(other)),
     }
 }
 
@@ -315,7 +315,7 @@ fn flag(name: &str, value: &str) -> Result<Option<bool>, Status> {
         "" => Ok(None),
         "true" | "1" => Ok(Some(true)),
         "false" | "0" => Ok(Some(false)),
-        other => Err(Status::bad_option(name, other)),
+        other => Err(unreadable(name, other)),
     }
 }
 
@@ -324,7 +324,11 @@ fn number(name: &str, value: &str) -> Result<Option<u64>, Status> {
         "" => Ok(None),
         digits => match digits.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(Status::bad_option(name, digits)),
+            Err(_) => Err(unreadable(name, digits)),
         },
     }
+}
+
+fn unreadable(name: &str, value: &str) -> Status {
+    Status::bad_request(format!("{name}: Invalid value: {value:?}"))
 }

@@ -9,13 +9,13 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::Auth;
 use super::body::{Aborted, Body};
 use super::credentials::USER;
 use super::faults::{Fault, Verb};
 use super::kind::Kind;
 use super::list::list;
-use super::query::{self, Options, Route};
+use super::options::Auth;
+use super::query::{self, ListOptions, Route};
 use super::request::Request;
 use super::shared::{ConnectionOrder, Shared};
 use super::status::Status;
@@ -96,7 +96,7 @@ async fn respond(
             Ok(Body::one(object.value(kind).to_string()))
         }
         Route::Collection(kind, namespace) => {
-            let options = Options::parse(kind, &request.query, shared.options.streaming_lists)?;
+            let options = ListOptions::parse(kind, &request.query, shared.options.streaming_lists)?;
             if options.watch {
                 return Ok(watch(shared, kind, namespace, options)?);
             }
@@ -176,10 +176,9 @@ async fn new_event(shared: &Shared, namespace: &str, incoming: Incoming) -> Resu
         .to_bytes();
     let mut event: Value = serde_json::from_slice(&bytes)
         .map_err(|error| Status::bad_request(format!("the body is not JSON: {error}")))?;
-    if !event.is_object() {
-        return Err(Status::bad_request("the body is not an object").into());
-    }
-    event["metadata"]["namespace"] = json!(namespace);
+    let metadata = event.get_mut("metadata").and_then(Value::as_object_mut);
+    let metadata = metadata.ok_or_else(|| Status::bad_request("the event has no metadata"))?;
+    metadata.insert("namespace".into(), json!(namespace));
     let answer = event.to_string();
     shared.state().events.push(event);
     shared.tell();

@@ -1,18 +1,18 @@
 //! What the test's thread and the server's thread share.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::Options;
 use super::faults::Faults;
 use super::kind::Kind;
+use super::options::Options;
 use super::request::Request;
 use super::store::Store;
 use super::watch::Order;
-use super::wire::Interference;
+use super::wire::{Fate, Interference};
 
 /// The server's insides.
 #[derive(Debug)]
@@ -51,6 +51,7 @@ struct OpenWatch {
 #[derive(Debug)]
 struct OpenConnection {
     id: u64,
+    fate: Arc<Fate>,
     orders: mpsc::UnboundedSender<ConnectionOrder>,
 }
 
@@ -59,8 +60,6 @@ struct OpenConnection {
 pub(super) enum ConnectionOrder {
     /// Reset it, now.
     Reset,
-    /// Write half of what is to be written next, then reset it.
-    ResetInNextWrite,
     /// Take no more requests: `GOAWAY` over HTTP/2.
     GoAway,
 }
@@ -109,14 +108,13 @@ impl Shared {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until more was told than this, or the time is up.
-    pub(super) fn wait_for_news(&self, seen: u64, deadline: Instant) {
+    /// Waits until more was told than this, or some time has passed.
+    pub(super) fn wait_for_news(&self, seen: u64, time: Duration) {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = deadline.saturating_duration_since(Instant::now());
-        // That the time is up is seen by whoever waits.
+        // Which of the two it was is for the waiting one to see.
         drop(
             self.news
-                .wait_timeout_while(told, left, |told| *told == seen),
+                .wait_timeout_while(told, time, |told| *told == seen),
         );
     }
 }
@@ -145,10 +143,13 @@ impl State {
         }
     }
 
-    pub(super) fn open_connection(&mut self) -> (u64, mpsc::UnboundedReceiver<ConnectionOrder>) {
+    pub(super) fn open_connection(
+        &mut self,
+        fate: Arc<Fate>,
+    ) -> (u64, mpsc::UnboundedReceiver<ConnectionOrder>) {
         let (orders, receiver) = mpsc::unbounded_channel();
         let id = self.new_id();
-        self.connections.push(OpenConnection { id, orders });
+        self.connections.push(OpenConnection { id, fate, orders });
         (id, receiver)
     }
 
@@ -159,6 +160,13 @@ impl State {
     /// How many connections are open.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Has every connection reset in the middle of its next write.
+    pub(super) fn reset_in_next_write(&self) {
+        for connection in &self.connections {
+            connection.fate.reset_in_next_write();
+        }
     }
 
     pub(super) fn order_connections(&self, order: ConnectionOrder) {

@@ -114,13 +114,12 @@ impl Status {
         )
     }
 
-    /// An option whose value is none of those it may have.
-    pub(super) fn bad_option(field: &str, value: &str) -> Self {
-        Self::invalid_option(
-            field,
-            "FieldValueInvalid",
-            &format!("Invalid value: {value:?}"),
-        )
+    /// A `resourceVersionMatch` there is not.
+    pub(super) fn unsupported_match(value: &str) -> Self {
+        let message = format!(
+            "Unsupported value: {value:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+        );
+        Self::invalid_option("resourceVersionMatch", "FieldValueNotSupported", &message)
     }
 
     fn invalid_option(field: &str, reason: &str, message: &str) -> Self {

@@ -6,35 +6,11 @@
 //! revision is the present with the later changes undone.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use serde_json::{Map, Value, json};
-
-use super::Error;
 use super::kind::Kind;
+use super::object::{Draft, Key, Object};
 use super::selector::Selector;
-
-/// Namespace (empty if the kind has none) and name, in the order in which lists give them.
-pub(super) type Key = (Box<str>, Box<str>);
-
-/// When objects were made that do not say so themselves. The lab has no use for the real time,
-/// and every run sends the same bytes.
-const CREATED: &str = "2026-01-02T03:04:05Z";
-
-/// One version of an object.
-#[derive(Debug)]
-pub(super) struct Object {
-    pub(super) key: Key,
-    /// The JSON as lists hold it: without kind and version of the API, which only the list says.
-    pub(super) json: Bytes,
-    labels: BTreeMap<String, String>,
-    /// The values of [`Kind::selectable`], in its order.
-    fields: Vec<String>,
-    uid: Box<str>,
-    created: Box<str>,
-}
 
 /// One change of one object; at least one of the two is there.
 #[derive(Clone, Debug)]
@@ -48,7 +24,6 @@ pub(super) struct Change {
 #[derive(Debug)]
 pub(super) struct Store {
     revision: u64,
-    next_uid: u64,
     /// How many changes of a kind are kept.
     history: usize,
     kinds: BTreeMap<Kind, Collection>,
@@ -102,7 +77,6 @@ impl Store {
         Self {
             // An empty cluster has had a life already, and 0 means something else to clients.
             revision: 1000,
-            next_uid: 1,
             history,
             kinds: Kind::ALL.into_iter().map(|kind| (kind, empty())).collect(),
         }
@@ -119,20 +93,12 @@ impl Store {
     }
 
     /// Creates or replaces an object and returns its revision.
-    pub(super) fn apply(&mut self, object: Value) -> Result<u64, Error> {
-        let kind = Kind::of(&object).ok_or(Error::UnknownKind)?;
-        let Value::Object(mut object) = object else {
-            return Err(Error::UnknownKind);
-        };
-        // Every answer writes these two anew, so they are not part of what is kept.
-        object.remove("kind");
-        object.remove("apiVersion");
-        let key = key_of(kind, &mut object)?;
-        let before = self.collection(kind).objects.get(&key).cloned();
-        let revision = self.revision + 1;
-        let after = self.finish(kind, key, object, before.as_deref(), revision)?;
+    pub(super) fn apply(&mut self, draft: Draft) -> u64 {
+        let kind = draft.kind;
+        let before = self.collection(kind).objects.get(&draft.key).cloned();
+        let after = draft.finish(before.as_deref(), self.revision + 1);
         self.record(kind, before, Some(Arc::new(after)));
-        Ok(revision)
+        self.revision
     }
 
     /// Deletes an object and returns the revision of that; nothing if there is none.
@@ -171,10 +137,7 @@ impl Store {
         let mut objects = vec![];
         while objects.len() < window.limit {
             let Some(object) = walk.next() else { break };
-            if window
-                .selector
-                .matches(&object.labels, |f| object.field(kind, f))
-            {
+            if object.is_selected(kind, window.selector) {
                 objects.push(object.clone());
             }
         }
@@ -238,52 +201,6 @@ impl Store {
             }
         }
     }
-
-    /// Fills in what the server gives an object, and makes its bytes.
-    fn finish(
-        &mut self,
-        kind: Kind,
-        key: Key,
-        mut object: Map<String, Value>,
-        before: Option<&Object>,
-        revision: u64,
-    ) -> Result<Object, Error> {
-        let metadata = metadata_of(&mut object)?;
-        let text = |name: &str| metadata.get(name).and_then(Value::as_str).map(Box::from);
-        let uid: Box<str> = match (before, text("uid")) {
-            (Some(before), _) => before.uid.clone(),
-            (None, Some(uid)) => uid,
-            (None, None) => self.new_uid(),
-        };
-        let created: Box<str> = match (before, text("creationTimestamp")) {
-            (Some(before), _) => before.created.clone(),
-            (None, created) => created.unwrap_or_else(|| CREATED.into()),
-        };
-        metadata.insert("uid".into(), json!(uid));
-        metadata.insert("creationTimestamp".into(), json!(created));
-        metadata.insert("resourceVersion".into(), json!(revision.to_string()));
-        let labels = labels_of(metadata);
-        let object = Value::Object(object);
-        let fields = kind
-            .selectable()
-            .iter()
-            .map(|(_, pointer)| selectable_text(object.pointer(pointer)))
-            .collect();
-        Ok(Object {
-            key,
-            json: object.to_string().into(),
-            labels,
-            fields,
-            uid,
-            created,
-        })
-    }
-
-    fn new_uid(&mut self) -> Box<str> {
-        let uid = format!("5f0e7a1c-0000-4000-8000-{:012x}", self.next_uid);
-        self.next_uid += 1;
-        uid.into()
-    }
 }
 
 impl Collection {
@@ -297,31 +214,21 @@ impl Collection {
                 undone.entry(&object.key).or_insert(change.before.as_ref());
             }
         }
-        let start = match (&window.start, window.namespace) {
-            (Some(key), _) => Bound::Included(key.clone()),
-            (None, Some(namespace)) => Bound::Included((namespace.into(), "".into())),
-            (None, None) => Bound::Unbounded,
-        };
+        // No name is empty, so this is before the first object if nothing else is asked for.
         let namespace = window.namespace;
-        let from = start.clone();
+        let first = || (namespace.unwrap_or_default().into(), "".into());
+        let start = window.start.clone().unwrap_or_else(first);
         let deleted: Vec<_> = undone
             .iter()
-            .filter(|(key, _)| !self.objects.contains_key(**key))
-            .filter(move |(key, _)| match &from {
-                Bound::Included(start) => **key >= start,
-                _ => true,
-            })
-            .filter_map(|(_, object)| *object)
+            .filter(|(key, _)| ***key >= start && !self.objects.contains_key(**key))
+            .filter_map(|(_, before)| *before)
             .collect();
-        let present =
-            self.objects
-                .range((start, Bound::Unbounded))
-                .filter_map(move |(key, object)| match undone.get(key) {
-                    Some(before) => *before,
-                    None => Some(object),
-                });
-        merge(present, deleted.into_iter())
-            .take_while(move |object| namespace.is_none_or(|namespace| *object.key.0 == *namespace))
+        let present = self.objects.range(start..);
+        let present = present.filter_map(move |(key, object)| match undone.get(key) {
+            Some(before) => *before,
+            None => Some(object),
+        });
+        merge(present, deleted.into_iter()).take_while(move |object| object.is_in(namespace))
     }
 }
 
@@ -342,80 +249,86 @@ fn merge<'a>(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TooSlow;
 
-impl Object {
-    /// Whether a watch or a list with this selector sees the object.
-    pub(super) fn is_selected(
-        &self,
-        kind: Kind,
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Applies or deletes, by a sequence of numbers without pattern but always the same.
+    fn step(store: &mut Store, random: &mut u32) {
+        *random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let name = format!("s{}", (*random >> 16) % 12);
+        let namespace = ["a", "b"][(*random >> 24) as usize % 2];
+        if (*random >> 28).is_multiple_of(3) {
+            store.delete(Kind::Service, namespace, &name);
+        } else {
+            let metadata = json!({"name": name, "namespace": namespace});
+            let object = json!({"kind": "Service", "metadata": metadata});
+            store.apply(Draft::new(object).unwrap());
+        }
+    }
+
+    fn list(
+        store: &Store,
         namespace: Option<&str>,
-        selector: &Selector,
-    ) -> bool {
-        namespace.is_none_or(|namespace| *self.key.0 == *namespace)
-            && selector.matches(&self.labels, |field| self.field(kind, field))
+        revision: u64,
+        limit: usize,
+    ) -> Vec<Arc<Object>> {
+        let mut all = vec![];
+        let mut start = None;
+        loop {
+            let window = Window {
+                namespace,
+                selector: &Selector::default(),
+                start,
+                revision,
+                limit,
+            };
+            let page = store.page(Kind::Service, &window);
+            all.extend(page.objects);
+            let Some((next, left)) = page.rest else {
+                return all;
+            };
+            assert!(left > 0);
+            start = Some(next);
+        }
     }
 
-    /// The object's bytes, but with the revision at which it went.
-    pub(super) fn last_state(&self, revision: u64) -> Bytes {
-        let Ok(mut object) = serde_json::from_slice::<Value>(&self.json) else {
-            return self.json.clone();
-        };
-        object["metadata"]["resourceVersion"] = json!(revision.to_string());
-        object.to_string().into()
-    }
-
-    /// The whole object as a value.
-    pub(super) fn value(&self, kind: Kind) -> Value {
-        let mut object: Value = serde_json::from_slice(&self.json).unwrap_or_default();
-        object["kind"] = json!(kind.name());
-        object["apiVersion"] = json!(kind.api_version());
-        object
-    }
-
-    fn field(&self, kind: Kind, name: &str) -> Option<&str> {
-        match name {
-            "metadata.name" => Some(&self.key.1),
-            "metadata.namespace" => Some(&self.key.0),
-            _ => {
-                let place = kind.selectable().iter().position(|(n, _)| *n == name)?;
-                self.fields.get(place).map(String::as_str)
+    #[test]
+    fn every_revision_can_be_shown_as_it_was() {
+        let mut store = Store::new(10_000);
+        let mut random = 1;
+        let mut past = vec![];
+        for _ in 0..300 {
+            past.push((store.revision(), store.all(Kind::Service)));
+            step(&mut store, &mut random);
+        }
+        for (revision, then) in &past {
+            for namespace in [None, Some("a"), Some("b")] {
+                for limit in [1, 5, usize::MAX] {
+                    let listed = list(&store, namespace, *revision, limit);
+                    let expected = then.iter().filter(|object| object.is_in(namespace));
+                    assert!(listed.iter().map(|o| &o.json).eq(expected.map(|o| &o.json)));
+                }
             }
         }
     }
-}
 
-fn metadata_of(object: &mut Map<String, Value>) -> Result<&mut Map<String, Value>, Error> {
-    object
-        .get_mut("metadata")
-        .and_then(Value::as_object_mut)
-        .ok_or(Error::NoName)
-}
-
-/// The key of an object; a namespaced one without a namespace is put into `default`.
-fn key_of(kind: Kind, object: &mut Map<String, Value>) -> Result<Key, Error> {
-    let metadata = metadata_of(object)?;
-    let name = metadata.get("name").and_then(Value::as_str);
-    let name = Box::from(name.ok_or(Error::NoName)?);
-    if !kind.namespaced() {
-        return Ok(("".into(), name));
-    }
-    let namespace = metadata.entry("namespace").or_insert(json!("default"));
-    Ok((namespace.as_str().ok_or(Error::NoName)?.into(), name))
-}
-
-/// Labels that are not texts are kept in the object but select nothing.
-fn labels_of(metadata: &Map<String, Value>) -> BTreeMap<String, String> {
-    let labels = metadata.get("labels").and_then(Value::as_object);
-    labels
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect()
-}
-
-fn selectable_text(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+    #[test]
+    fn a_reader_that_is_too_slow_is_told() {
+        let mut store = Store::new(3);
+        let mut cursor = store.cursor_after(Kind::Service, store.revision());
+        for number in 0..3 {
+            let metadata = json!({"name": format!("s{number}")});
+            let object = json!({"kind": "Service", "metadata": metadata});
+            store.apply(Draft::new(object).unwrap());
+        }
+        let first = store.read(Kind::Service, &mut cursor).unwrap().unwrap();
+        assert_eq!(&*first.after.as_ref().unwrap().key.1, "s0");
+        let mut late = store.cursor_after(Kind::Service, 0);
+        store.delete(Kind::Service, "default", "s0");
+        assert!(store.read(Kind::Service, &mut late).is_err());
+        assert!(store.read(Kind::Service, &mut cursor).is_ok());
     }
 }

@@ -1,22 +1,22 @@
 //! Watches: each is a task that reads the log of its kind and writes lines into an answer's body.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, interval_at, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
 
 use super::body::{Aborted, Body, Feed};
 use super::faults::{End, Fault};
 use super::kind::Kind;
 use super::list::PIECE;
-use super::query::{Options, Version};
+use super::object::Object;
+use super::query::{ListOptions, Version};
 use super::shared::Shared;
 use super::status::Status;
-use super::store::{Change, Cursor, Object};
+use super::store::{Change, Cursor};
 
 /// How long a watch lasts whose client does not say. Real servers take 30 to 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -35,7 +35,7 @@ pub(super) fn watch(
     shared: &Arc<Shared>,
     kind: Kind,
     namespace: Option<String>,
-    options: Options,
+    options: ListOptions,
 ) -> Result<Body, Status> {
     let mut state = shared.state();
     let store = &state.store;
@@ -50,7 +50,8 @@ pub(super) fn watch(
     };
     if after < store.oldest(kind) {
         let status = Status::watch_expired(after, store.oldest(kind));
-        return Ok(Body::one(line("ERROR", &status.object().to_string())));
+        let line = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.object());
+        return Ok(Body::one(line));
     }
     let initial = if whole { store.all(kind) } else { vec![] };
     let cursor = store.cursor_after(kind, after);
@@ -63,7 +64,6 @@ pub(super) fn watch(
         id,
         kind,
         namespace,
-        ends: options.initial_events == Some(true) && options.bookmarks,
         deadline: Instant::now() + timeout.min(DEFAULT_TIMEOUT),
         options,
         cursor,
@@ -71,8 +71,8 @@ pub(super) fn watch(
         held: None,
         feed,
     };
-    tokio::spawn(task.run(initial.into(), orders));
     drop(state);
+    tokio::spawn(task.run(initial, orders));
     shared.tell();
     Ok(body)
 }
@@ -82,9 +82,7 @@ struct Watch {
     id: u64,
     kind: Kind,
     namespace: Option<String>,
-    options: Options,
-    /// Whether the bookmark that ends the initial events is still to be sent.
-    ends: bool,
+    options: ListOptions,
     deadline: Instant,
     cursor: Cursor,
     /// The client has seen everything up to this revision.
@@ -98,18 +96,19 @@ struct Watch {
 struct Over;
 
 impl Watch {
-    async fn run(mut self, initial: VecDeque<Arc<Object>>, orders: mpsc::UnboundedReceiver<Order>) {
+    async fn run(mut self, initial: Vec<Arc<Object>>, orders: mpsc::UnboundedReceiver<Order>) {
         // Whatever ends it, there is nobody to tell.
         let _ = self.serve(initial, orders).await;
     }
 
     async fn serve(
         &mut self,
-        initial: VecDeque<Arc<Object>>,
+        initial: Vec<Arc<Object>>,
         mut orders: mpsc::UnboundedReceiver<Order>,
     ) -> Result<(), Over> {
         let period = self.shared.options.bookmark_every;
         let mut bookmarks = interval_at(Instant::now() + period, period);
+        bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut changes = self.shared.changes();
         let mut initial = Some(initial);
         loop {
@@ -125,7 +124,10 @@ impl Watch {
                 _ = bookmarks.tick(), if initial.is_none() => {
                     self.send_changes(self.options.bookmarks).await?;
                 }
-                () = sleep_until(self.deadline) => return Err(Over),
+                () = sleep_until(self.deadline) => {
+                    // The client may go on from here, however old the last event is.
+                    return self.send_changes(self.options.bookmarks).await;
+                }
                 () = self.feed.closed() => return Err(Over),
             }
         }
@@ -137,7 +139,7 @@ impl Watch {
     }
 
     /// Sends what there was when the watch began, as if it had just been added.
-    async fn send_initial(&mut self, initial: VecDeque<Arc<Object>>) -> Result<(), Over> {
+    async fn send_initial(&mut self, initial: Vec<Arc<Object>>) -> Result<(), Over> {
         let mut piece = BytesMut::new();
         for object in initial {
             if self.sees(&object) {
@@ -147,8 +149,7 @@ impl Watch {
                 self.send(piece.split().freeze()).await?;
             }
         }
-        if self.ends {
-            self.ends = false;
+        if self.options.initial_events == Some(true) && self.options.bookmarks {
             piece.extend_from_slice(&bookmark(self.kind, self.sent, true));
         }
         self.send(piece.freeze()).await
@@ -188,6 +189,10 @@ impl Watch {
                 return Ok((piece.freeze(), true));
             };
             self.cursor = cursor;
+            // A watch from the future waits until the future is there.
+            if change.revision <= self.sent {
+                continue;
+            }
             let mut line = BytesMut::new();
             self.append_change(&mut line, change);
             if line.is_empty() {
@@ -227,8 +232,8 @@ impl Watch {
     }
 
     fn sees(&self, object: &Object) -> bool {
-        let namespace = self.namespace.as_deref();
-        object.is_selected(self.kind, namespace, &self.options.selector)
+        object.is_in(self.namespace.as_deref())
+            && object.is_selected(self.kind, &self.options.selector)
     }
 
     async fn obey(&mut self, order: Order) -> Result<(), Over> {
@@ -285,9 +290,4 @@ fn bookmark(kind: Kind, revision: u64, ends_initial_events: bool) -> BytesMut {
     let mut line = BytesMut::new();
     append(&mut line, kind, "BOOKMARK", object.to_string().as_bytes());
     line
-}
-
-/// A line with an object that says its own kind.
-pub(super) fn line(event: &str, object: &str) -> String {
-    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
 }
