@@ -241,17 +241,14 @@ async fn open_session(
         server: "the API server".to_owned(),
         what: what.to_owned(),
     };
-    if is_opening.swap(true, Ordering::AcqRel) {
-        return Err(hung(
-            "the exec plugin that was started before has not ended yet",
-        ));
-    }
+    let opening = Opening::begin(is_opening)
+        .ok_or_else(|| hung("the exec plugin that was started before has not ended yet"))?;
     let (result, opened) = oneshot::channel();
-    let (access, runtime, is_opening) = (access.clone(), Handle::current(), is_opening.clone());
+    let (access, runtime) = (access.clone(), Handle::current());
     let work = move || {
         let _inside = runtime.enter();
         let session = open_blocking(&access);
-        is_opening.store(false, Ordering::Release);
+        drop(opening);
         // Nobody waits any more if it took too long.
         let _ = result.send(session);
     };
@@ -263,6 +260,23 @@ async fn open_session(
         Ok(Ok(session)) => session,
         Ok(Err(_)) => Err(hung("reading the credentials failed")),
         Err(_) => Err(hung("reading the credentials takes too long")),
+    }
+}
+
+/// Credentials are being read until this is dropped.
+struct Opening(Arc<AtomicBool>);
+
+impl Opening {
+    /// Nothing if they are being read already.
+    fn begin(is_opening: &Arc<AtomicBool>) -> Option<Self> {
+        let was_opening = is_opening.swap(true, Ordering::AcqRel);
+        (!was_opening).then(|| Self(is_opening.clone()))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

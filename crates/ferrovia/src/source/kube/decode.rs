@@ -96,6 +96,13 @@ impl Status {
         self.code == 410 || self.reason == "Expired" || self.reason == "Gone"
     }
 
+    /// A watch was refused because of the version it should begin with: forgotten, malformed, or of a history that the server does not
+    /// know, such as after it was restored from a backup.
+    pub(super) fn is_about_version(&self) -> bool {
+        let is_ahead = self.code == 504 && self.message.contains("Too large resource version");
+        self.is_gone() || is_ahead || matches!(self.code, 400 | 422)
+    }
+
     /// When the server wants to be asked again.
     pub(super) fn retry_after_seconds(&self) -> Option<u64> {
         self.details.as_ref()?.retry_after_seconds

@@ -173,7 +173,26 @@ impl Items {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_means_the_same_however_it_was_cut(
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "{", "}", "[", "]", "\"", ":", ",", "\\", " ", "1", "\"items\":[", "\"metadata\":{", "{\"a\":1}",
+                ]),
+                0..40,
+            ),
+            size in 1_usize..8,
+        ) {
+            let text = format!("{{{}", words.concat());
+            let cut: Vec<_> = text.as_bytes().chunks(size).collect();
+            prop_assert_eq!(parts(6, &cut), parts(6, &[text.as_bytes()]));
+        }
+    }
 
     fn parts(limit: usize, pieces: &[&[u8]]) -> Result<(Vec<String>, bool), NoList> {
         let mut items = Items::new(limit);

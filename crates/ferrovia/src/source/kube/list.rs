@@ -56,7 +56,7 @@ impl Reflector {
 
     /// Tells the objects of one page as they come.
     async fn take_page(&mut self, answer: Response<Body>) -> Result<ListMetadata, Failure> {
-        let deadline = Instant::now() + self.api.times().page;
+        let mut deadline = Instant::now() + self.api.times().page;
         let mut chunks = Chunks::new(answer.into_body());
         let mut items = Items::new(LONGEST_OBJECT);
         let mut metadata = None;
@@ -74,7 +74,10 @@ impl Reflector {
                 })
                 .await?;
             verdict.map_err(|error: NoList| Failure::Garbage(error.to_string()))?;
+            let telling = Instant::now();
             self.tell().await?;
+            // A receiver that lags is no fault of the server's.
+            deadline += telling.elapsed();
             if items.is_done() {
                 return metadata
                     .ok_or_else(|| Failure::Garbage("a list without metadata".to_owned()));

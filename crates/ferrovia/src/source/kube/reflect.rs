@@ -158,6 +158,7 @@ impl Reflector {
             // The connection was silent for long: that was pause enough.
             Failure::Read(ReadError::Silent(_)) => {
                 tracing::warn!(resource, "the API server fell silent; connecting again");
+                self.avoid_this_place();
                 return Ok(self.backoff.hindered(now));
             }
             Failure::Ended(_) | Failure::Garbage(_) => {
@@ -171,7 +172,8 @@ impl Reflector {
         Ok(self.backoff.failed(now))
     }
 
-    /// Where a watch fails twice it will fail for ever; a list leads round that place.
+    /// Where a watch fails twice it will fail for ever; a list leads round that place. It may be a version of a future that will not
+    /// come, because the server was restored from a backup: it sends nothing until it gets there.
     fn avoid_this_place(&mut self) {
         let place = self.version.clone();
         if place.is_some() && place == self.senseless_at {

@@ -64,10 +64,7 @@ impl Reflector {
             self.api.observer().watch_restarted(self.resource.kind);
         }
         let answer = match self.api.get(&self.resource.watch(version, lasts)).await {
-            // Some servers refuse a version they cannot make sense of in other words; a list gives one they can.
-            Err(RequestError::Refused { status, .. })
-                if status.is_gone() || matches!(status.code, 400 | 422 | 504) =>
-            {
+            Err(RequestError::Refused { status, .. }) if status.is_about_version() => {
                 return Err(Failure::Gone);
             }
             answer => answer?,
@@ -111,11 +108,14 @@ impl Reflector {
                     });
                 })
                 .await;
+            let telling = Instant::now();
             if std::mem::take(&mut watch.has_just_listed) {
                 self.complete_list().await?;
             } else {
                 self.tell().await?;
             }
+            // A receiver that lags is not the server's silence.
+            watch.heard += telling.elapsed();
             if let ControlFlow::Break(failure) = turn {
                 return Err(failure);
             }

@@ -105,6 +105,15 @@ fn an_expired_version_is_an_error_event() {
 }
 
 #[test]
+fn a_version_of_the_future_is_about_the_version_and_a_time_out_is_not() {
+    let ahead = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too large resource version: 90, current: 9","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
+    assert!(Status::of_answer(504, ahead).is_about_version());
+    assert!(!Status::of_answer(504, b"upstream timed out").is_about_version());
+    assert!(Status::of_answer(410, b"").is_about_version());
+    assert!(!Status::of_answer(500, b"").is_about_version());
+}
+
+#[test]
 fn an_answer_that_is_no_status_is_quoted() {
     let status = Status::of_answer(502, b"<html>\x1b[2Jbad gateway</html>");
     assert_eq!(status.code, 502);
