@@ -1,6 +1,5 @@
 //! Servers that are down, slow, silent, busy or forbidding.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::wire::Kind as Kinds;
@@ -19,22 +18,11 @@ fn with_service() -> ApiServer {
 
 #[test]
 fn a_server_that_comes_up_later_is_found() {
-    // Nobody listens on this address until the server is started there.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let access = ferrovia::source::kube::ApiAccess {
-        master: Some(address.to_string()),
-        qps: -1.0,
-        ..Default::default()
-    };
-    let source = Source::start(access, times());
-    source.wait_seen(|seen| seen.codes.len() > 4 && seen.codes.iter().all(Option::is_none));
-    let server = server(Options {
-        listen: address,
-        ..Options::default()
-    });
-    server.apply(service("web", 80)).unwrap();
+    let server = with_service();
+    server.refuse_connections(true).unwrap();
+    let source = Source::of(&server);
+    source.wait_seen(|seen| seen.codes.len() > 8 && seen.codes.iter().all(Option::is_none));
+    server.refuse_connections(false).unwrap();
     source.wait(|told| told.is_listed() && told.has(&web("web")));
 }
 
