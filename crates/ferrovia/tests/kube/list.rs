@@ -7,7 +7,9 @@ use ferrovia_lab::apiserver::{
 };
 use http::StatusCode;
 
-use super::support::{NODE, Source, Told, access_to, lists, requests, server, service, times, web};
+use super::support::{
+    NODE, Source, Told, access_to, let_in, lists, requests, server, service, times, web,
+};
 
 fn with_lists(streaming_lists: StreamingLists) -> ApiServer {
     server(Options {
@@ -149,7 +151,7 @@ fn a_second_list_tells_only_what_changed() {
         server.apply(service("changes", 81)).unwrap();
         server.apply(service("comes", 80)).unwrap();
         server.compact();
-        server.refuse_connections(false).unwrap();
+        let_in(&server);
         source.wait(|told| !told.has(&web("goes")));
         let mut news = source.since(&mut mark);
         news.sort();
@@ -184,7 +186,7 @@ fn a_list_that_breaks_off_takes_nothing_away() {
             every: Duration::from_millis(5),
         };
         server.interfere(interference);
-        server.refuse_connections(false).unwrap();
+        let_in(&server);
         let before = lists(&server, "services");
         server
             .wait_until(|server| lists(server, "services") > before)

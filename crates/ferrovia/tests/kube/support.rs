@@ -275,6 +275,16 @@ pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Lets connections in again, however long the system takes to give the port back.
+#[track_caller]
+pub(crate) fn let_in(server: &ApiServer) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = server.refuse_connections(false) {
+        assert!(Instant::now() < deadline, "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A Service whose port tells versions apart.
 pub(crate) fn service(name: &str, port: u16) -> Value {
     json!({

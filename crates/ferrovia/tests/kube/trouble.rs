@@ -7,7 +7,7 @@ use ferrovia_lab::apiserver::{ApiServer, End, Fault, Interference, Kind, Options
 use http::StatusCode;
 
 use super::support::{
-    Source, Told, access_to, lists, requests, server, service, times, wait_until, web,
+    Source, Told, access_to, let_in, lists, requests, server, service, times, wait_until, web,
 };
 
 fn with_service() -> ApiServer {
@@ -22,7 +22,7 @@ fn a_server_that_comes_up_later_is_found() {
     server.refuse_connections(true).unwrap();
     let source = Source::of(&server);
     source.wait_seen(|seen| seen.codes.len() > 8 && seen.codes.iter().all(Option::is_none));
-    server.refuse_connections(false).unwrap();
+    let_in(&server);
     source.wait(|told| told.is_listed() && told.has(&web("web")));
 }
 
@@ -36,7 +36,7 @@ fn a_lost_server_changes_nothing() {
     server.reset_connections();
     source.wait_seen(|seen| seen.codes.iter().filter(|code| code.is_none()).count() > 8);
     assert_eq!(source.since(&mut mark), [""; 0]);
-    server.refuse_connections(false).unwrap();
+    let_in(&server);
     server.apply(service("web", 81)).unwrap();
     source.wait(|told| told.is(&web("web"), "81"));
 }

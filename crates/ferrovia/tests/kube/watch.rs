@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrovia_lab::apiserver::{ApiServer, End, Fault, Kind, Options, Target};
 
-use super::support::{Source, Told, lists, requests, server, service, web};
+use super::support::{Source, Told, let_in, lists, requests, server, service, web};
 
 fn quick_bookmarks() -> ApiServer {
     server(Options {
@@ -91,7 +91,7 @@ fn what_happened_while_the_connection_was_lost_is_told() {
     server.apply(service("web", 81)).unwrap();
     server.apply(service("other", 80)).unwrap();
     server.delete(Kind::Service, "shop", "web");
-    server.refuse_connections(false).unwrap();
+    let_in(&server);
     source.wait(|told| told.has(&web("other")) && !told.has(&web("web")));
     assert_eq!(lists(&server, "services"), 1);
 }
@@ -125,7 +125,7 @@ fn forgotten_history_means_a_list() {
     server.reset_connections();
     server.apply(service("web", 81)).unwrap();
     server.compact();
-    server.refuse_connections(false).unwrap();
+    let_in(&server);
     source.wait(|told| told.is(&web("web"), "81"));
     assert_eq!(lists(&server, "services"), 2);
 
