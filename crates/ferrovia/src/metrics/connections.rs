@@ -112,9 +112,10 @@ impl Connections {
     pub(super) fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         let services = self.services.iter().map(|(port, n)| (port, None, *n));
         write_family(out, &SERVICE, services)?;
-        let endpoints = self.endpoints.iter().map(|((port, endpoint), n)| {
-            (port, Some(("endpoint", endpoint.to_string())), *n)
-        });
+        let endpoints = self
+            .endpoints
+            .iter()
+            .map(|((port, endpoint), n)| (port, Some(("endpoint", endpoint.to_string())), *n));
         write_family(out, &ENDPOINT, endpoints)?;
         let refused = self
             .refused
@@ -123,10 +124,6 @@ impl Connections {
         write_family(out, &REFUSED, refused)
     }
 }
-
-/// The names of these series, which are in no catalogue.
-#[cfg(test)]
-pub(super) const NAMES: [&str; 3] = [SERVICE.name, ENDPOINT.name, REFUSED.name];
 
 impl Port {
     fn new(family: Family, key: &PortKey) -> Self {

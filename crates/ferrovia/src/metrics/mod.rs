@@ -142,9 +142,9 @@ impl Metrics {
                 ];
                 // A partial sync reads nothing back.
                 for (phase, took) in phases.into_iter().filter(|(_, took)| !took.is_zero()) {
-                    self.all
-                        .phase
-                        .update([family[0], phase], |times| times.observe(took.as_secs_f64()));
+                    self.all.phase.update([family[0], phase], |times| {
+                        times.observe(took.as_secs_f64())
+                    });
                 }
             }
             Err(_) => self.failed(outcome.family, outcome.kind),
@@ -386,9 +386,7 @@ impl Metrics {
         let (major, minor, patch) = KUBERNETES_VERSION;
         let version = format!("v{major}.{minor}.{patch}");
         let platform = format!("linux/{}", architecture());
-        let labels = [
-            "", "rustc", "", "", &version, "", major, minor, &platform,
-        ];
+        let labels = ["", "rustc", "", "", &version, "", major, minor, &platform];
         self.all.build.update(labels, |one| one.set(1.0));
         self.all
             .ferrovia_build

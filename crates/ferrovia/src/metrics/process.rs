@@ -31,7 +31,9 @@ impl Usage {
         Self {
             cpu: cpu(&stat),
             // Reading the folder opens it, so it lists one too many.
-            fds: fs::read_dir("/proc/self/fd").ok().map(|fds| count(fds) - 1.0),
+            fds: fs::read_dir("/proc/self/fd")
+                .ok()
+                .map(|fds| count(fds) - 1.0),
             max_fds: limit(&limits, "Max open files"),
             resident: kilobytes(&status, "VmRSS:"),
             virtual_memory: kilobytes(&status, "VmSize:"),

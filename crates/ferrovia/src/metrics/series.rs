@@ -292,7 +292,12 @@ mod tests {
 
     #[test]
     fn a_family_is_absent_until_first_used_and_sorted_after() {
-        let family = Family::new("requests_total", "Requests.", ["code", "host"], Counter::new());
+        let family = Family::new(
+            "requests_total",
+            "Requests.",
+            ["code", "host"],
+            Counter::new(),
+        );
         assert_eq!(text_of(&family), "");
         family.update(["503", "a"], |n| n.add(1));
         family.update(["200", "b"], |n| n.add(2));
@@ -308,7 +313,12 @@ mod tests {
 
     #[test]
     fn a_histogram_is_cumulative_and_its_bounds_are_inclusive() {
-        let family = Family::new("took_seconds", "Time.", [], Histogram::new(&[0.001, 0.25, 1.0]));
+        let family = Family::new(
+            "took_seconds",
+            "Time.",
+            [],
+            Histogram::new(&[0.001, 0.25, 1.0]),
+        );
         for value in [0.001, 0.0011, 0.25, 0.7, 5.0] {
             family.update([], |times| times.observe(value));
         }

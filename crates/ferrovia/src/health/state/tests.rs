@@ -118,7 +118,10 @@ fn without_a_node_object_it_depends_on_whether_one_is_expected() {
     let mut content = State::new(TIMEOUT, false);
     assert!(content.healthz(now, None).is_ok);
     content.set_node(NodeState::Ineligible);
-    assert!(!content.healthz(now, None).is_ok, "but one that is there counts");
+    assert!(
+        !content.healthz(now, None).is_ok,
+        "but one that is there counts"
+    );
 }
 
 #[test]

@@ -1,0 +1,546 @@
+//! Every series, with its type, labels and buckets.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovia::http::Pages;
+use ferrovia::metrics::{
+    Connections, DEFAULT_MAX_SERIES, Failures, Feature, Metrics, Refused, Traffic,
+};
+use ferrovia::sync::backend::Written;
+use ferrovia::sync::{Outcome, SyncKind};
+use ferrovia_core::family::Family;
+use ferrovia_core::model::{PortKey, Protocol, ServiceKey};
+use jiff::Timestamp;
+
+use crate::client::get;
+use crate::exposition::{self, Metric};
+use crate::pages::{pages, serve};
+use crate::support::{Runtime, measured};
+
+const MS: Duration = Duration::from_millis(1);
+
+const SYNC: &str =
+    "0.001 0.002 0.004 0.008 0.016 0.032 0.064 0.128 0.256 0.512 1.024 2.048 4.096 8.192 16.384";
+const REQUEST: &str = "0.005 0.025 0.1 0.25 0.5 1 2 4 8 15 30 60";
+
+/// Name, type, labels and buckets of all there is.
+const TABLE: &[(&str, &str, &str, &str)] = &[
+    ("ferrovia_build_info", "gauge", "mode version", ""),
+    ("ferrovia_connection_read_errors_total", "counter", "", ""),
+    ("ferrovia_connection_series_omitted", "gauge", "", ""),
+    (
+        "ferrovia_conntrack_removed_total",
+        "counter",
+        "ip_family reason",
+        "",
+    ),
+    ("ferrovia_data_age_seconds", "gauge", "", ""),
+    (
+        "ferrovia_endpoint_connections_total",
+        "counter",
+        "endpoint ip_family namespace port protocol service",
+        "",
+    ),
+    ("ferrovia_kernel_errors_total", "counter", "ip_family", ""),
+    ("ferrovia_relists_total", "counter", "resource", ""),
+    ("ferrovia_rules_repaired_total", "counter", "ip_family", ""),
+    (
+        "ferrovia_service_connections_total",
+        "counter",
+        "ip_family namespace port protocol service",
+        "",
+    ),
+    (
+        "ferrovia_service_refused_packets_total",
+        "counter",
+        "ip_family namespace port protocol reason service",
+        "",
+    ),
+    (
+        "ferrovia_sync_phase_duration_seconds",
+        "histogram",
+        "ip_family phase",
+        "0.0001 0.0002 0.0004 0.0008 0.0016 0.0032 0.0064 0.0128 0.0256 0.0512 0.1024 0.2048 0.4096 0.8192 1.6384 3.2768 6.5536 13.1072",
+    ),
+    ("ferrovia_watch_restarts_total", "counter", "resource", ""),
+    (
+        "kubeproxy_conntrack_reconciler_deleted_entries_total",
+        "counter",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+        "histogram",
+        "ip_family",
+        SYNC,
+    ),
+    (
+        "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
+        "counter",
+        "",
+        "",
+    ),
+    (
+        "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
+        "counter",
+        "",
+        "",
+    ),
+    (
+        "kubeproxy_network_programming_duration_seconds",
+        "histogram",
+        "ip_family",
+        "0.25 0.5 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 65 70 75 80 85 90 95 100 105 110 115 120 150 180 210 240 270 300",
+    ),
+    ("kubeproxy_proxy_healthz_total", "counter", "code", ""),
+    ("kubeproxy_proxy_livez_total", "counter", "code", ""),
+    (
+        "kubeproxy_sync_full_proxy_rules_duration_seconds",
+        "histogram",
+        "ip_family",
+        SYNC,
+    ),
+    (
+        "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+        "histogram",
+        "ip_family",
+        SYNC,
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_duration_seconds",
+        "histogram",
+        "ip_family",
+        SYNC,
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+        "gauge",
+        "",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+        "counter",
+        "",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_iptables_last",
+        "gauge",
+        "ip_family table",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+        "counter",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+        "counter",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_iptables_total",
+        "gauge",
+        "ip_family table",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+        "gauge",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+        "gauge",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+        "counter",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
+        "counter",
+        "ip_family",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+        "gauge",
+        "ip_family traffic_policy",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_service_changes_pending",
+        "gauge",
+        "",
+        "",
+    ),
+    (
+        "kubeproxy_sync_proxy_rules_service_changes_total",
+        "counter",
+        "",
+        "",
+    ),
+    (
+        "kubernetes_build_info",
+        "gauge",
+        "build_date compiler git_commit git_tree_state git_version go_version major minor platform",
+        "",
+    ),
+    ("kubernetes_feature_enabled", "gauge", "name stage", ""),
+    ("process_cpu_seconds_total", "counter", "", ""),
+    ("process_max_fds", "gauge", "", ""),
+    ("process_open_fds", "gauge", "", ""),
+    ("process_resident_memory_bytes", "gauge", "", ""),
+    ("process_start_time_seconds", "gauge", "", ""),
+    ("process_virtual_memory_bytes", "gauge", "", ""),
+    ("process_virtual_memory_max_bytes", "gauge", "", ""),
+    (
+        "rest_client_rate_limiter_duration_seconds",
+        "histogram",
+        "host verb",
+        REQUEST,
+    ),
+    (
+        "rest_client_request_duration_seconds",
+        "histogram",
+        "host verb",
+        REQUEST,
+    ),
+    (
+        "rest_client_requests_total",
+        "counter",
+        "code host method",
+        "",
+    ),
+];
+
+fn outcome(kind: SyncKind, succeeds: bool) -> Outcome {
+    let written = Written {
+        changed: true,
+        observe: MS,
+        plan: MS,
+        apply: MS,
+    };
+    Outcome {
+        family: Family::V4,
+        kind,
+        repaired: false,
+        result: if succeeds {
+            Ok(written)
+        } else {
+            Err("no".into())
+        },
+    }
+}
+
+fn port() -> PortKey {
+    PortKey {
+        service: ServiceKey::new("shop", "web"),
+        name: "http".into(),
+        protocol: Protocol::Tcp,
+    }
+}
+
+/// Makes everything happen once. The kernel's counts can be read the first time only.
+fn exercise(metrics: &Metrics) {
+    let now = Timestamp::now();
+    metrics.queued(Family::V4, now);
+    for kind in [SyncKind::Full, SyncKind::Partial, SyncKind::Tidy] {
+        metrics.synced(&outcome(kind, true), MS, now);
+        metrics.synced(&outcome(kind, false), MS, now);
+    }
+    metrics.programmed(Family::V4, MS);
+    metrics.no_local_endpoints(Family::V4, Traffic::Internal, 3);
+    metrics.service_change();
+    metrics.endpoint_change();
+    metrics.pending(1, 2);
+    metrics.conntrack_cleaned(Family::V4, MS, [("endpoint_gone", 5)]);
+    metrics.api_request("GET", "10.0.0.1:6443", Some(200), MS);
+    metrics.api_held_back("GET", "10.0.0.1:6443", MS);
+    metrics.watch_restarted("services");
+    metrics.relisted("services");
+    metrics.repaired(Family::V4);
+    metrics.data_age(MS);
+    metrics.iptables_rules(Family::V4, "nat", 10, 2);
+    metrics.iptables_packets(Some(1), Some(2));
+    metrics.healthz(true);
+    metrics.livez(false);
+    metrics.features([Feature {
+        name: "AllowServiceExternalIPs",
+        stage: "",
+        is_enabled: true,
+    }]);
+    let mut tries = 0;
+    let read = move |counted: &mut Connections| {
+        tries += 1;
+        if tries == 1 {
+            return Err("the kernel does not answer".into());
+        }
+        let endpoint: SocketAddr = "10.244.1.2:8080".parse().unwrap();
+        counted.service(Family::V4, &port(), 7);
+        counted.endpoint(Family::V4, &port(), endpoint, 7);
+        counted.refused(Family::V4, &port(), Refused::NoLocalEndpoints, 1);
+        Ok(())
+    };
+    metrics.count_connections(Box::new(read), DEFAULT_MAX_SERIES);
+}
+
+fn exposed(metrics: &Metrics) -> String {
+    let mut text = String::new();
+    metrics.expose(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn every_series_has_its_name_type_labels_and_buckets() {
+    let nftables = measured();
+    exercise(&nftables);
+    let iptables = Metrics::new("iptables", Failures::Iptables);
+    exercise(&iptables);
+    let mut found = std::collections::BTreeMap::new();
+    for metrics in [&*nftables, &iptables] {
+        exposed(metrics);
+        found.extend(exposition::parse(&exposed(metrics)));
+    }
+    let names: Vec<&str> = found.keys().map(|name| &**name).collect();
+    let table: Vec<&str> = TABLE.iter().map(|row| row.0).collect();
+    assert_eq!(names, table);
+    for (name, kind, labels, buckets) in TABLE {
+        let metric = &found[*name];
+        assert_eq!(metric.kind, *kind, "{name}");
+        assert_eq!(metric.labels().join(" "), *labels, "{name}");
+        assert_eq!(metric.buckets().join(" "), *buckets, "{name}");
+    }
+}
+
+#[test]
+fn what_has_not_happened_has_no_series() {
+    let found = exposition::parse(&exposed(&measured()));
+    let names = found.keys().filter(|name| !name.starts_with("process_"));
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [
+            "ferrovia_build_info",
+            "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+            "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+            "kubeproxy_sync_proxy_rules_service_changes_pending",
+            "kubeproxy_sync_proxy_rules_service_changes_total",
+            "kubernetes_build_info",
+        ]
+    );
+}
+
+#[test]
+fn a_sync_is_counted_as_what_it_was() {
+    let metrics = measured();
+    metrics.synced(
+        &outcome(SyncKind::Full, true),
+        3 * MS,
+        Timestamp::UNIX_EPOCH,
+    );
+    metrics.synced(&outcome(SyncKind::Partial, false), MS, Timestamp::now());
+    metrics.synced(&outcome(SyncKind::Tidy, false), MS, Timestamp::now());
+    let repaired = Outcome {
+        repaired: true,
+        ..outcome(SyncKind::Full, true)
+    };
+    let later = Timestamp::from_millisecond(1_500).unwrap();
+    metrics.synced(&repaired, MS, later);
+    let text = exposed(&metrics);
+    for line in [
+        "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 3",
+        "kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family=\"IPv4\",le=\"0.002\"} 2",
+        "kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family=\"IPv4\",le=\"0.004\"} 3",
+        "kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 2",
+        "kubeproxy_sync_partial_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1",
+        "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.5",
+        "kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 1",
+        "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family=\"IPv4\"} 1",
+        "ferrovia_kernel_errors_total{ip_family=\"IPv4\"} 2",
+        "ferrovia_rules_repaired_total{ip_family=\"IPv4\"} 1",
+        "ferrovia_sync_phase_duration_seconds_count{ip_family=\"IPv4\",phase=\"apply\"} 2",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(!text.contains("iptables_restore_failures"));
+}
+
+#[test]
+fn a_scrape_has_its_headers_and_parses() {
+    let runtime = Runtime::start();
+    let pages = pages();
+    pages
+        .health
+        .watch_data(Duration::MAX, Box::new(|_| Duration::from_secs(3)));
+    let (_server, address) = serve(&runtime, pages);
+    let reply = get(address, "/metrics");
+    assert_eq!(reply.code, 200);
+    assert_eq!(
+        reply.header("content-type"),
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
+    let started: u64 = reply.header("process-start-time-unix").parse().unwrap();
+    assert!(started > 1_600_000_000);
+    let found = exposition::parse(&reply.body);
+    assert_eq!(found["ferrovia_data_age_seconds"].samples[0].value, 3.0);
+    let build = &found["kubernetes_build_info"].samples[0];
+    assert!(
+        build
+            .labels
+            .contains(&("git_version".to_owned(), "v1.36.4".to_owned()))
+    );
+}
+
+/// As many services as a large cluster has, each with two endpoints.
+fn count_many(counted: &mut Connections) {
+    let key = |i: u32| PortKey {
+        service: ServiceKey::new("a-namespace-of-some-length", &format!("service-{i:05}")),
+        ..port()
+    };
+    for i in 0..10_000 {
+        counted.service(Family::V4, &key(i), u64::from(i));
+    }
+    for i in 0..10_000 {
+        for last in [1, 2] {
+            let ip = [10, (i >> 8) as u8, i as u8, last];
+            counted.endpoint(Family::V4, &key(i), (ip, 8080).into(), 1);
+        }
+    }
+}
+
+fn many_pages(limit: usize) -> Pages {
+    let pages = pages();
+    let read = |counted: &mut Connections| {
+        count_many(counted);
+        Ok(())
+    };
+    pages.metrics.count_connections(Box::new(read), limit);
+    pages
+}
+
+#[test]
+fn the_series_of_services_are_limited() {
+    let runtime = Runtime::start();
+    let (_server, address) = serve(&runtime, many_pages(12_000));
+    let found = exposition::parse(&get(address, "/metrics").body);
+    let len = |name: &str| {
+        found
+            .get(name)
+            .map_or(0, |metric: &Metric| metric.samples.len())
+    };
+    assert_eq!(len("ferrovia_service_connections_total"), 10_000);
+    assert_eq!(len("ferrovia_endpoint_connections_total"), 2_000);
+    assert_eq!(
+        found["ferrovia_connection_series_omitted"].samples[0].value,
+        18_000.0
+    );
+}
+
+#[test]
+fn a_client_that_does_not_read_hinders_nobody() {
+    use std::io::Write;
+    let runtime = Runtime::start();
+    let pages = many_pages(100_000);
+    let metrics = Arc::clone(&pages.metrics);
+    let (_server, address) = serve(&runtime, pages);
+    let mut stalled = Vec::new();
+    for _ in 0..4 {
+        let mut stream = crate::client::connect(address).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        stalled.push(stream);
+    }
+    // The sync thread goes on, other pages are served, and after a while so is the next scrape.
+    metrics.synced(&outcome(SyncKind::Full, true), MS, Timestamp::now());
+    assert_eq!(get(address, "/healthz").code, 200);
+    crate::support::wait_until("a scrape is answered", || {
+        let reply = crate::client::try_request(address, "GET", "/metrics", &[], "");
+        reply.is_ok_and(|reply| reply.code == 200 && !exposition::parse(&reply.body).is_empty())
+    });
+}
+
+#[test]
+fn the_documentation_names_every_series() {
+    let documented = names_in(include_str!("../../../../docs/metrics.md"));
+    let existing: BTreeSet<&str> = TABLE.iter().map(|row| row.0).collect();
+    let slis = ["kubernetes_healthcheck", "kubernetes_healthchecks_total"];
+    let missing: Vec<_> = existing
+        .iter()
+        .filter(|name| !documented.contains(**name))
+        .collect();
+    assert!(missing.is_empty(), "docs/metrics.md lacks {missing:?}");
+    for name in &documented {
+        let is_known = existing.contains(base(name)) || slis.contains(&&**name);
+        assert!(
+            is_known,
+            "docs/metrics.md tells of {name}, which does not exist"
+        );
+    }
+}
+
+#[test]
+fn the_dashboard_uses_series_that_exist() {
+    let text = include_str!("../../../../deploy/grafana/ferrovia.json");
+    let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
+    for key in ["title", "uid", "schemaVersion", "templating", "time"] {
+        assert!(!dashboard[key].is_null(), "{key}");
+    }
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut ids = BTreeSet::new();
+    let mut expressions = Vec::new();
+    for panel in panels {
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+        assert!(panel["gridPos"]["w"].as_u64().is_some_and(|w| w <= 24));
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        expressions.extend(targets.map(|target| target["expr"].as_str().unwrap().to_owned()));
+    }
+    assert!(expressions.len() >= 10);
+    let existing: BTreeSet<&str> = TABLE.iter().map(|row| row.0).collect();
+    for expression in expressions {
+        let names = names_in(&expression);
+        assert!(!names.is_empty(), "{expression}");
+        for name in names {
+            assert!(existing.contains(base(&name)), "{name} does not exist");
+        }
+    }
+}
+
+/// The words that look like a series of ours.
+fn names_in(text: &str) -> BTreeSet<String> {
+    const PREFIXES: [&str; 5] = [
+        "ferrovia_",
+        "kubeproxy_",
+        "kubernetes_",
+        "process_",
+        "rest_client_",
+    ];
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '*');
+    words
+        .filter(|word| PREFIXES.iter().any(|prefix| word.starts_with(prefix)))
+        .filter(|word| !word.contains('*') && !PREFIXES.contains(word))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The metric that a series belongs to.
+fn base(series: &str) -> &str {
+    ["_bucket", "_count", "_sum"]
+        .iter()
+        .find_map(|suffix| series.strip_suffix(suffix))
+        .unwrap_or(series)
+}
