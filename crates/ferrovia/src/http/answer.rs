@@ -113,3 +113,25 @@ pub(super) fn set(answer: &mut Answer, name: HeaderName, value: HeaderValue) {
 pub(super) fn certainly(answer: Answer) -> Result<Answer, Infallible> {
     Ok(answer)
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_without_its_end_is_not_taken_for_whole() {
+        for is_whole in [true, false] {
+            let (sender, pieces) = mpsc::channel(2);
+            sender.send(Piece::Text("a".into())).await.unwrap();
+            if is_whole {
+                sender.send(Piece::End).await.unwrap();
+            }
+            drop(sender);
+            let body = Content::Stream(pieces).collect().await;
+            assert_eq!(body.is_ok(), is_whole);
+        }
+    }
+}

@@ -40,7 +40,7 @@ pub(super) async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, po
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    pool.add(connections.spawn(converse(stream, Arc::clone(&handler))));
+                    pool.add(connections.spawn(converse(stream, Arc::clone(&handler), LIFETIME)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot take in a client");
@@ -54,7 +54,7 @@ pub(super) async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, po
     }
 }
 
-async fn converse<H: Handler>(stream: TcpStream, handler: Arc<H>) {
+async fn converse<H: Handler>(stream: TcpStream, handler: Arc<H>, lifetime: Duration) {
     // Answers are small and clients wait for them.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| {
@@ -69,8 +69,46 @@ async fn converse<H: Handler>(stream: TcpStream, handler: Arc<H>) {
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     // What goes wrong on a connection is its client's affair.
-    if timeout(LIFETIME, connection.as_mut()).await.is_err() {
+    if timeout(lifetime, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(LAST_ANSWER, connection).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+    use crate::http::answer::text;
+
+    struct Always;
+
+    impl Handler for Always {
+        async fn answer(&self, _: Request<Incoming>) -> Answer {
+            text("ok")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_after_its_time_however_busy_it_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = std::thread::spawn(move || {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            let mut answers = 0;
+            // Ended by the server, one way or the other.
+            while stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .is_ok()
+                && stream.read(&mut [0; 1024]).is_ok_and(|n| n > 0)
+            {
+                answers += 1;
+            }
+            answers
+        });
+        let (stream, _) = listener.accept().await.unwrap();
+        converse(stream, Arc::new(Always), Duration::from_millis(300)).await;
+        assert!(client.join().unwrap() > 0);
     }
 }

@@ -1,24 +1,23 @@
 //! What is measured, as methods that say what happened. Names of series exist only in this folder.
 //!
 //! Every method takes as long as adding a number; the sync thread and the HTTP servers share one [`Metrics`]. `catalogue.rs` lists all
-//! series, `series.rs` prints them, `connections.rs` has those of single services, which are read from the kernel only when asked for.
+//! series, `series.rs` holds and prints them, `expose.rs` makes the page, `connections.rs` has those of single services, which are read from the kernel only when asked for.
 
 mod catalogue;
 mod connections;
+mod expose;
 mod process;
 mod series;
 mod slis;
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use ferrovia_core::family::Family;
 use jiff::Timestamp;
 
 use self::catalogue::Catalogue;
-use self::process::Usage;
-use self::series::Expose;
 use crate::sync::{Outcome, SyncKind};
 
 pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
@@ -324,74 +323,6 @@ impl Metrics {
     pub fn started(&self) -> Option<f64> {
         self.started
     }
-
-    /// Writes every series as text. May wait for the kernel, and for `out`; nobody waits for it.
-    ///
-    /// # Errors
-    /// If `out` fails.
-    pub fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        self.read_process();
-        let connections = self.read_connections();
-        let mut text = String::new();
-        for family in self.all.families() {
-            text.clear();
-            family.expose(&mut text);
-            out.write_str(&text)?;
-        }
-        connections.map_or(Ok(()), |connections| connections.expose(out))
-    }
-
-    /// Writes the page of service level indicators.
-    pub fn expose_slis(&self, text: &mut String) {
-        self.slis.expose(text);
-        self.read_process();
-        self.all.process_start.expose(text);
-    }
-
-    fn read_connections(&self) -> Option<Connections> {
-        let reader = self.connections.get()?;
-        let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut connections = Connections::new(reader.limit);
-        if let Err(error) = (reader.read)(&mut connections) {
-            tracing::debug!(%error, "cannot read the kernel's counts of connections");
-            self.all.connections_unread.update([], |n| n.add(1));
-            return None;
-        }
-        let omitted = connections.omitted() as f64;
-        self.all.connections_omitted.update([], |n| n.set(omitted));
-        Some(connections)
-    }
-
-    fn read_process(&self) {
-        let usage = Usage::read();
-        if let Some(cpu) = usage.cpu {
-            self.all.process_cpu.update([], |total| total.set(cpu));
-        }
-        let gauges = [
-            (&self.all.process_fds, usage.fds),
-            (&self.all.process_max_fds, usage.max_fds),
-            (&self.all.process_resident, usage.resident),
-            (&self.all.process_virtual, usage.virtual_memory),
-            (&self.all.process_max_virtual, usage.max_virtual),
-            (&self.all.process_start, self.started),
-        ];
-        for (gauge, value) in gauges {
-            if let Some(value) = value {
-                gauge.update([], |gauge| gauge.set(value));
-            }
-        }
-    }
-
-    fn describe_build(&self, mode: &str) {
-        let (major, minor, patch) = KUBERNETES_VERSION;
-        let version = format!("v{major}.{minor}.{patch}");
-        let platform = format!("linux/{}", architecture());
-        let labels = ["", "rustc", "", "", &version, "", major, minor, &platform];
-        self.all.build.update(labels, |one| one.set(1.0));
-        self.all
-            .ferrovia_build
-            .update([mode, env!("CARGO_PKG_VERSION")], |one| one.set(1.0));
-    }
 }
 
 impl fmt::Debug for Metrics {
@@ -410,15 +341,6 @@ fn label(family: Family) -> &'static str {
 
 fn code(is_ok: bool) -> &'static str {
     if is_ok { "200" } else { "503" }
-}
-
-/// This machine's architecture as Kubernetes calls it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 fn seconds_since_1970(at: Timestamp) -> f64 {

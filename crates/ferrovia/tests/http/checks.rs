@@ -14,7 +14,9 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::ServiceKey;
 
 use crate::client::{connect, get, request, try_request};
-use crate::support::{Board, Runtime, allow_many_descriptors, free_port, health, wait_until};
+use crate::support::{
+    Board, Runtime, allow_many_descriptors, free_port, health, own_ip, wait_until,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -75,7 +77,7 @@ fn wait_for_weight(address: SocketAddr, weight: &str) {
 
 #[test]
 fn a_check_says_how_many_local_endpoints_there_are() {
-    let ip = "127.0.10.1";
+    let ip = &*own_ip(10);
     let (world, port) = (world(MINUTE), free_port(ip));
     world
         .checks
@@ -107,7 +109,7 @@ fn a_check_says_how_many_local_endpoints_there_are() {
 
 #[test]
 fn an_unhealthy_proxy_fails_with_the_real_count() {
-    let ip = "127.0.11.1";
+    let ip = &*own_ip(11);
     let (world, port) = (world(Duration::ZERO), free_port(ip));
     world
         .checks
@@ -123,7 +125,7 @@ fn an_unhealthy_proxy_fails_with_the_real_count() {
 
 #[test]
 fn listeners_follow_what_is_wanted() {
-    let ip = "127.0.12.1";
+    let ip = &*own_ip(12);
     let (world, first, second) = (world(MINUTE), free_port(ip), free_port(ip));
     world
         .checks
@@ -165,7 +167,7 @@ fn listeners_follow_what_is_wanted() {
 
 #[test]
 fn they_listen_where_node_ports_do() {
-    let (here, there) = ("127.0.13.1", "127.0.13.2");
+    let (here, there) = (&*own_ip(13), &*own_ip(23));
     let (world, port) = (world(MINUTE), free_port(here));
     let web = [("web", port, 1)];
     world.checks.update(Family::V4, wanted(&[here], &web));
@@ -208,7 +210,7 @@ fn each_family_has_its_own_count_on_the_same_port() {
 
 #[test]
 fn a_port_that_is_taken_is_told_once_and_tried_again() {
-    let ip = "127.0.14.1";
+    let ip = &*own_ip(14);
     let world = world(MINUTE);
     let taken = TcpListener::bind(at(ip, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -232,7 +234,7 @@ fn a_port_that_is_taken_is_told_once_and_tried_again() {
 
 #[test]
 fn they_end_with_their_owner() {
-    let ip = "127.0.15.1";
+    let ip = &*own_ip(15);
     let (world, port) = (world(MINUTE), free_port(ip));
     world
         .checks
@@ -245,7 +247,7 @@ fn they_end_with_their_owner() {
 #[test]
 fn there_may_be_thousands() {
     allow_many_descriptors();
-    let ip: IpAddr = "127.0.16.1".parse().unwrap();
+    let ip: IpAddr = own_ip(16).parse().unwrap();
     let world = world(MINUTE);
     let ports = 20_000..22_000;
     let checks: BTreeMap<ServiceKey, Check> = ports

@@ -3,7 +3,7 @@
 //! - `health`: `/healthz` and `/livez`, and what happens when the port is taken.
 //! - `checks`: the health checks of single Services.
 //! - `pages`: everything the metrics server has besides metrics.
-//! - `metrics`: every series with its type, labels and buckets; docs and dashboard name what exists.
+//! - `metrics`: what is measured. `table`: every series by name; docs and dashboard name what exists.
 //! - `abuse`: clients that are slow, many or large.
 //! - `client`, `exposition`, `support`: a plain HTTP client, a reader of Prometheus' text, and a runtime as the daemon has it.
 
@@ -20,3 +20,4 @@ mod health;
 mod metrics;
 mod pages;
 mod support;
+mod table;

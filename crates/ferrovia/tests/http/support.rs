@@ -78,6 +78,12 @@ pub(crate) fn measured() -> Arc<Metrics> {
     Arc::new(Metrics::new("nftables", Failures::Nftables))
 }
 
+/// A loopback address that no other test has, nor another run of this one.
+pub(crate) fn own_ip(test: u8) -> String {
+    let pid = std::process::id();
+    format!("127.{}.{}.{test}", 64 + pid % 128, pid / 128 % 256)
+}
+
 /// A port that was free a moment ago. Tests use addresses of their own, so that none takes another's.
 pub(crate) fn free_port(ip: &str) -> u16 {
     let ip: IpAddr = ip.parse().unwrap();
