@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 256;
 /// If its port is taken and it was to fail then.
 pub fn serve_health(
     runtime: &Handle,
-    bind: Bind,
+    bind: &Bind,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
 ) -> Result<Server, BindError> {

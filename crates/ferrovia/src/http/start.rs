@@ -68,45 +68,49 @@ pub(super) struct Name {
     pub(super) reason: &'static str,
 }
 
+impl Name {
+    /// Tells of a port that cannot be had, and makes an error of it.
+    fn refuse(&self, bind: &Bind, source: io::Error) -> BindError {
+        (bind.notices)(Notice {
+            regarding: Regarding::Node,
+            severity: Severity::Warning,
+            reason: self.reason,
+            action: "StartKubeProxy",
+            note: format!("cannot listen on {}: {source}", bind.address),
+        });
+        BindError {
+            what: self.what,
+            address: bind.address,
+            source,
+        }
+    }
+}
+
 /// Starts a server. Its first try to listen is made here, on the caller's thread.
 pub(super) fn start<H: Handler>(
     runtime: &Handle,
     name: &Name,
-    bind: Bind,
+    bind: &Bind,
     connections: usize,
     handler: H,
 ) -> Result<Server, BindError> {
     let what = name.what;
-    let first = listen(bind.address);
-    if let Err(error) = &first {
-        if bind.hard_fail {
-            let note = format!("cannot listen on {}: {error}", bind.address);
-            (bind.notices)(Notice {
-                regarding: Regarding::Node,
-                severity: Severity::Warning,
-                reason: name.reason,
-                action: "StartKubeProxy",
-                note,
-            });
-        } else {
+    let first = match listen(bind.address) {
+        Ok(listener) => Some(listener),
+        Err(error) if bind.hard_fail => return Err(name.refuse(bind, error)),
+        Err(error) => {
             tracing::error!(address = %bind.address, %error, "cannot listen for {what}; trying again every 5 s");
+            None
         }
-    }
-    let first = match first {
-        Err(source) if bind.hard_fail => {
-            return Err(BindError {
-                what,
-                address: bind.address,
-                source,
-            });
-        }
-        other => other.ok(),
     };
     let address = first.as_ref().and_then(|first| first.local_addr().ok());
     let (tell, address) = watch::channel(address);
+    let wanted = bind.address;
     let task = runtime.spawn(async move {
-        let listener = open(first, what, bind.address).await;
-        tell.send_replace(listener.local_addr().ok());
+        let listener = open(first, what, wanted).await;
+        let address = listener.local_addr().unwrap_or(wanted);
+        tracing::info!(%address, "listening for {what}");
+        tell.send_replace(Some(address));
         serve(
             listener,
             Arc::new(handler),
@@ -122,27 +126,23 @@ pub(super) fn start<H: Handler>(
 
 /// The first listener if there is one, or another as soon as the port is free.
 async fn open(
-    mut first: Option<std::net::TcpListener>,
+    first: Option<std::net::TcpListener>,
     what: &str,
     address: SocketAddr,
 ) -> tokio::net::TcpListener {
-    let mut last_error = String::new();
+    let mut next = first;
     loop {
-        let result = first.take().map_or_else(|| listen(address), Ok);
-        match result.and_then(tokio::net::TcpListener::from_std) {
-            Ok(listener) => {
-                tracing::info!(%address, "listening for {what}");
-                return listener;
-            }
-            Err(error) => {
-                // The same failure every five seconds is no news.
-                let text = error.to_string();
-                if text != last_error {
-                    tracing::warn!(%address, %error, "still cannot listen for {what}");
-                    last_error = text;
-                }
-            }
+        match next.map(tokio::net::TcpListener::from_std) {
+            Some(Ok(listener)) => return listener,
+            Some(Err(error)) => tracing::error!(%address, %error, "cannot wait for clients"),
+            None => {}
         }
         sleep(RETRY).await;
+        // That it failed is known; the same every five seconds is no news.
+        next = listen(address)
+            .inspect_err(
+                |error| tracing::debug!(%address, %error, "still cannot listen for {what}"),
+            )
+            .ok();
     }
 }

@@ -142,7 +142,7 @@ impl Metrics {
                 // A partial sync reads nothing back.
                 for (phase, took) in phases.into_iter().filter(|(_, took)| !took.is_zero()) {
                     self.all.phase.update([family[0], phase], |times| {
-                        times.observe(took.as_secs_f64())
+                        times.observe(took.as_secs_f64());
                     });
                 }
             }

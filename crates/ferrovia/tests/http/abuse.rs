@@ -18,7 +18,7 @@ const RESPONSIVE: Duration = Duration::from_secs(5);
 fn serve(runtime: &Runtime) -> (Server, SocketAddr) {
     let health = health(Duration::from_secs(60));
     let bind = anywhere("127.0.0.1:0");
-    let server = serve_health(&runtime.handle, bind, health, measured()).unwrap();
+    let server = serve_health(&runtime.handle, &bind, health, measured()).unwrap();
     let address = server.address().unwrap();
     (server, address)
 }

@@ -17,8 +17,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 fn serve(runtime: &Runtime, health: &Arc<Health>) -> (Server, SocketAddr) {
     let health = Arc::clone(health);
-    let server =
-        serve_health(&runtime.handle, anywhere("127.0.0.1:0"), health, measured()).unwrap();
+    let server = serve_health(
+        &runtime.handle,
+        &anywhere("127.0.0.1:0"),
+        health,
+        measured(),
+    )
+    .unwrap();
     let address = server.address().unwrap();
     (server, address)
 }
@@ -133,7 +138,7 @@ fn answers_are_counted_by_code() {
     let bind = anywhere("127.0.0.1:0");
     let server = serve_health(
         &runtime.handle,
-        bind,
+        &bind,
         Arc::clone(&health),
         Arc::clone(&metrics),
     )
@@ -161,7 +166,7 @@ fn answers_are_counted_by_code() {
 fn the_wildcard_serves_both_families() {
     let runtime = Runtime::start();
     let bind = anywhere("0.0.0.0:0");
-    let server = serve_health(&runtime.handle, bind, health(MINUTE), measured()).unwrap();
+    let server = serve_health(&runtime.handle, &bind, health(MINUTE), measured()).unwrap();
     let port = server.address().unwrap().port();
     for ip in ["127.0.0.1", "::1"] {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
@@ -175,7 +180,7 @@ fn a_port_that_is_taken_is_tried_again() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let bind = anywhere(&address.to_string());
-    let server = serve_health(&runtime.handle, bind, health(MINUTE), measured()).unwrap();
+    let server = serve_health(&runtime.handle, &bind, health(MINUTE), measured()).unwrap();
     assert_eq!(server.address(), None);
     drop(taken);
     wait_until("the server has its port", || server.address().is_some());
@@ -193,7 +198,7 @@ fn a_port_that_is_taken_is_an_error_if_wished() {
         hard_fail: true,
         notices: board.noticeboard(),
     };
-    let error = serve_health(&runtime.handle, bind, health(MINUTE), measured()).unwrap_err();
+    let error = serve_health(&runtime.handle, &bind, health(MINUTE), measured()).unwrap_err();
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     let notices = board.notices();
     assert_eq!(notices.len(), 1);

@@ -28,7 +28,7 @@ pub(crate) fn pages() -> Pages {
 }
 
 pub(crate) fn serve(runtime: &Runtime, pages: Pages) -> (Server, SocketAddr) {
-    let server = serve_metrics(&runtime.handle, anywhere("127.0.0.1:0"), pages).unwrap();
+    let server = serve_metrics(&runtime.handle, &anywhere("127.0.0.1:0"), pages).unwrap();
     let address = server.address().unwrap();
     (server, address)
 }
@@ -235,6 +235,6 @@ fn a_port_that_is_taken_is_an_error_if_wished() {
         hard_fail: true,
         notices: board.noticeboard(),
     };
-    assert!(serve_metrics(&runtime.handle, bind, pages()).is_err());
+    assert!(serve_metrics(&runtime.handle, &bind, pages()).is_err());
     assert_eq!(board.notices()[0].reason, "FailedToStartMetricServer");
 }

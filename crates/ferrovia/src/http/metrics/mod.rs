@@ -55,7 +55,7 @@ pub struct Pages {
 ///
 /// # Errors
 /// If its port is taken and it was to fail then.
-pub fn serve_metrics(runtime: &Handle, bind: Bind, pages: Pages) -> Result<Server, BindError> {
+pub fn serve_metrics(runtime: &Handle, bind: &Bind, pages: Pages) -> Result<Server, BindError> {
     let name = Name {
         what: "metrics",
         reason: "FailedToStartMetricServer",
