@@ -107,6 +107,9 @@ pub struct ServicePort {
     pub cluster: Arc<[Endpoint]>,
     /// Endpoints for traffic with policy Local, sorted by address and port, none with weight 0.
     pub local: Arc<[Endpoint]>,
+    /// Of a UDP port, every endpoint that can answer, whatever policies, hints and weights (here also 0) make of it, sorted by address and
+    /// port: flows to these are left in peace. None for other protocols.
+    pub answering: Option<Arc<[Endpoint]>>,
     /// There is a usable endpoint somewhere, though perhaps not for every policy.
     pub any_endpoints: bool,
     /// Policy for traffic to the cluster IP.

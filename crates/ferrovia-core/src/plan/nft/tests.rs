@@ -58,6 +58,7 @@ fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
             Frontend::NodePort(30000 + u16::from(n)),
         ]),
         any_endpoints: !cluster.is_empty(),
+        answering: None,
         cluster: cluster.into(),
         local: local.into(),
         internal_policy: TrafficPolicy::Cluster,
