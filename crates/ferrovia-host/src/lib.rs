@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod addr;
+pub mod conntrack;
 pub mod exec;
 pub mod iptables;
 pub mod memory;
@@ -14,6 +15,7 @@ pub mod netlink;
 pub mod nft;
 pub mod probe;
 pub mod signal;
+pub mod sysctl;
 
 /// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
 pub trait Applier {
