@@ -5,7 +5,9 @@
 
 use std::fs;
 use std::io;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 /// A setting, named by its file below the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,6 +127,14 @@ impl Files {
         Self { root: root.into() }
     }
 
+    /// How many processors the machine has running, whatever share of them this process may use; at least one.
+    pub fn online_cpus(&self) -> usize {
+        let list = fs::read_to_string(self.root.join("sys/devices/system/cpu/online")).ok();
+        list.and_then(|list| count(&list))
+            .or_else(|| thread::available_parallelism().ok())
+            .map_or(1, NonZero::get)
+    }
+
     fn failed(&self, setting: Setting, writing: bool) -> impl Fn(io::Error) -> Error {
         let path = self.root.join(setting.0);
         move |cause| Error {
@@ -152,5 +162,45 @@ impl Settings for Files {
             .open(self.root.join(setting.0));
         file.and_then(|mut file| io::Write::write_all(&mut file, value.to_string().as_bytes()))
             .map_err(self.failed(setting, true))
+    }
+}
+
+/// How many numbers a list such as `0-3,8` has.
+fn count(list: &str) -> Option<NonZero<usize>> {
+    let mut total = 0_usize;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        total = total.checked_add(last.checked_sub(first)? as usize + 1)?;
+    }
+    NonZero::new(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted() {
+        let counted = |list| count(list).map(NonZero::get);
+        assert_eq!(counted("0\n"), Some(1));
+        assert_eq!(counted("0-3\n"), Some(4));
+        assert_eq!(counted("0-1,4,8-9"), Some(5));
+        for nonsense in ["", "\n", "3-1", "a", "0-", "0,,1"] {
+            assert_eq!(counted(nonsense), None, "{nonsense:?}");
+        }
+        assert!(Files::below("/nowhere").online_cpus() >= 1);
+    }
+
+    #[test]
+    fn a_person_is_told_the_command() {
+        assert_eq!(
+            Setting::CONNTRACK_MAX.command(9),
+            "sysctl -w net.netfilter.nf_conntrack_max=9"
+        );
+        assert_eq!(
+            Setting::CONNTRACK_HASH_SIZE.command(9),
+            "echo 9 > /sys/module/nf_conntrack/parameters/hashsize"
+        );
     }
 }

@@ -147,8 +147,8 @@ fn targets(port: Option<&ServicePort>) -> impl Iterator<Item = Target> + Clone {
 
 /// The same endpoints, whatever their weights.
 fn is_same(old: Option<&[Endpoint]>, new: &[Endpoint]) -> bool {
-    let places = |list: &[Endpoint]| list.iter().map(|e| (e.ip, e.port)).collect::<Vec<_>>();
-    old.is_some_and(|old| old == new || places(old) == places(new))
+    let place = |endpoint: &Endpoint| (endpoint.ip, endpoint.port);
+    old.is_some_and(|old| old.iter().map(place).eq(new.iter().map(place)))
 }
 
 /// What to look for among one family's UDP flows.

@@ -1,15 +1,14 @@
 //! One round of cleaning up: looks through the flows, lets the core judge them, deletes those that must go.
 //!
-//! There are two ways to look. The kernel can pick out the flows to one place, which costs a walk over its table for each; or it tells of
-//! all UDP flows in one walk, which costs a message for every one of them. Which is cheaper depends on the table, so we go by what each
-//! took last time.
+//! There are two ways to look. The kernel can pick out the flows to one place, which costs a walk over its table for each: 0.3 µs for every
+//! entry, measured on Linux 6.18. Or it tells of all UDP flows in one walk, which costs another 2 µs for every one of them. So a few places
+//! are asked for one by one, and if there are more, their ports, and if those are too many, all.
 //!
-//! Flows are deleted a batch at a time, by name. Only where very many go from one target to one endpoint is the kernel asked to find and
+//! Flows are deleted a batch at a time, by name. Only where very many go from one address to one endpoint is the kernel asked to find and
 //! delete them itself, with one message that costs another walk.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{SocketAddr, SocketAddrV4};
-use std::time::{Duration, Instant};
 
 use ferrovia_core::plan::conntrack::{Cleanup, Reason, Target, Verdict};
 
@@ -18,12 +17,12 @@ use super::{Error, Flow, FlowKey};
 
 /// So many flows are deleted at a time: enough that the system calls do not count, few enough that a batch takes less than a millisecond.
 const BATCH: usize = 128;
-/// From so many flows between a target and an endpoint on, a walk over a table of half a million costs less than their names would.
-const CROWD: usize = 20_000;
-/// So many crowds are counted at a time. Where there are more, none of them is large.
+/// So many names cost as much as a walk over a table of some three hundred thousand entries.
+const CROWD: usize = 30_000;
+/// So many crowds are counted; the flows of any further ones are named.
 const CROWDS: usize = 256;
-/// Before both ways were measured, one is taken to cost so many times the other.
-const ALL_TO_ONE: u32 = 4;
+/// So many places are asked for one by one. That is as dear as having all told if 40 % of the table is UDP.
+const PLACES: usize = 4;
 
 /// A flow that is about to be deleted.
 #[derive(Clone, Debug)]
@@ -64,27 +63,8 @@ impl Removed {
 pub struct Cleaner {
     reader: Reader,
     deleter: Deleter,
-    cost: Cost,
     /// Whether the kernel can find flows to delete by itself; true until it refuses.
     can_delete_crowds: bool,
-}
-
-/// What looking took last time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    all: Option<Duration>,
-    one: Option<Duration>,
-}
-
-impl Cost {
-    /// It is cheaper to have all UDP flows told than those to so many places one by one.
-    fn prefers_all(self, places: usize) -> bool {
-        let places = u32::try_from(places).unwrap_or(u32::MAX);
-        match (self.one, self.all) {
-            (Some(one), Some(all)) => one.saturating_mul(places) > all,
-            _ => places > ALL_TO_ONE,
-        }
-    }
 }
 
 impl Cleaner {
@@ -96,7 +76,6 @@ impl Cleaner {
         Ok(Self {
             reader: Reader::open()?,
             deleter: Deleter::open()?,
-            cost: Cost::default(),
             can_delete_crowds: true,
         })
     }
@@ -114,13 +93,8 @@ impl Cleaner {
     ) -> Result<Removed, Error> {
         let mut round = Round::new(cleanup, &mut self.deleter, &mut spare);
         round.crowds.is_off = !self.can_delete_crowds;
-        let places: BTreeSet<SentTo> = cleanup.targets().map(place).collect();
-        if self.cost.prefers_all(places.len()) {
-            self.cost.all = Some(round.look(&mut self.reader, SentTo::Anywhere)?);
-        } else {
-            for place in places {
-                self.cost.one = Some(round.look(&mut self.reader, place)?);
-            }
+        for place in places(cleanup) {
+            round.look(&mut self.reader, place)?;
         }
         let refused = round.delete_crowds()?;
         if !refused.is_empty() {
@@ -161,9 +135,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Looks through the flows to a place and deletes by name. Says how long it took.
-    fn look(&mut self, reader: &mut Reader, sent_to: SentTo) -> Result<Duration, Error> {
-        let start = Instant::now();
+    /// Looks through the flows to a place and deletes by name.
+    fn look(&mut self, reader: &mut Reader, sent_to: SentTo) -> Result<(), Error> {
         let mut failure = None;
         let (family, cleanup) = (self.cleanup.family(), self.cleanup);
         reader.each(family, sent_to, |flow| {
@@ -182,8 +155,7 @@ impl<'a> Round<'a> {
                 failure = self.delete_batch().err();
             }
         })?;
-        failure.map_or_else(|| self.delete_batch(), Err)?;
-        Ok(start.elapsed())
+        failure.map_or_else(|| self.delete_batch(), Err)
     }
 
     fn delete_batch(&mut self) -> Result<(), Error> {
@@ -206,6 +178,8 @@ impl<'a> Round<'a> {
     }
 
     /// Lets the kernel delete what was too much for names. Answers with where the flows were sent for which it cannot do that.
+    ///
+    /// It also hits flows that begin while it walks. There are none, unless their endpoint comes back in that tenth of a second.
     fn delete_crowds(&mut self) -> Result<BTreeSet<SentTo>, Error> {
         let mut refused = BTreeSet::new();
         for ((sent_to, answered_by), crowd) in std::mem::take(&mut self.crowds.seen) {
@@ -222,11 +196,25 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Where the kernel is asked to look for flows to a target.
+/// Where the kernel is asked to look: as narrowly as a few questions can be.
+fn places(cleanup: &Cleanup) -> BTreeSet<SentTo> {
+    let narrow = [place, port];
+    let mut ways = narrow.map(|to| cleanup.targets().map(to).collect::<BTreeSet<_>>());
+    ways.iter_mut()
+        .find(|places| places.len() <= PLACES)
+        .map_or_else(|| BTreeSet::from([SentTo::Anywhere]), std::mem::take)
+}
+
 fn place(target: Target) -> SentTo {
     match target {
         Target::Address(SocketAddr::V4(place)) => SentTo::V4(place),
-        Target::Address(SocketAddr::V6(place)) => SentTo::Port(place.port()),
+        other => port(other),
+    }
+}
+
+fn port(target: Target) -> SentTo {
+    match target {
+        Target::Address(place) => SentTo::Port(place.port()),
         Target::NodePort(port) => SentTo::Port(port),
     }
 }

@@ -130,3 +130,67 @@ fn ip_address(attr: Attr<'_>) -> Option<IpAddr> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{Header, messages};
+
+    fn told(protocol_number: u8, family: Family) -> Vec<u8> {
+        let place = |w: &mut Writer, end: End| {
+            let address = match family {
+                Family::V4 => &[10, 0, 0, 1][..],
+                Family::V6 => &[0xfd; 16][..],
+            };
+            w.nested(tuple::IP, |w| w.bytes(end.address(family), address));
+            w.nested(tuple::PROTOCOL, |w| {
+                w.bytes(protocol::NUMBER, &[protocol_number]);
+                w.bytes(end.port(), &[0, 53]);
+            });
+        };
+        let mut writer = Writer::new();
+        let header = Header {
+            kind: msg::NEW,
+            flags: 0,
+            seq: 1,
+        };
+        writer.message(header, |w| {
+            w.raw(&[0; HEADER_LEN]);
+            w.nested(entry::ORIGINAL, |w| place(w, End::Destination));
+            w.nested(entry::REPLY, |w| place(w, End::Source));
+        });
+        writer.finish().unwrap()
+    }
+
+    fn read(bytes: &[u8], family: Family) -> Option<SocketAddr> {
+        let message = messages(bytes).next()?;
+        Flow::read(&message, family).map(|flow| flow.answered_by)
+    }
+
+    #[test]
+    fn only_udp_flows_of_the_family_are_read() {
+        let udp = Protocol::Udp.number();
+        for (family, other, place) in [
+            (Family::V4, Family::V6, "10.0.0.1:53"),
+            (
+                Family::V6,
+                Family::V4,
+                "[fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd]:53",
+            ),
+        ] {
+            assert_eq!(read(&told(udp, family), family), place.parse().ok());
+            assert_eq!(read(&told(udp, family), other), None);
+            assert_eq!(read(&told(Protocol::Tcp.number(), family), family), None);
+        }
+    }
+
+    #[test]
+    fn half_a_message_is_no_flow() {
+        let whole = told(Protocol::Udp.number(), Family::V4);
+        for len in HEADER_LEN + Message::HEADER_LEN..whole.len() {
+            let mut part = whole[..len].to_vec();
+            part[..4].copy_from_slice(&u32::try_from(len).unwrap().to_ne_bytes());
+            assert_eq!(read(&part, Family::V4), None, "{len} bytes");
+        }
+    }
+}

@@ -168,30 +168,44 @@ fn flows_to_a_closed_node_port_go() {
     });
 }
 
-#[test]
-fn many_targets_are_looked_through_at_once() {
-    in_both_families(|places| {
-        let [gone, kept, _] = places.endpoints;
-        let address = |n: u16| SocketAddr::new(places.cluster_ip.ip(), 1000 + n);
-        let ports = |endpoints: &[SocketAddr]| {
-            let one = |n| {
-                port(
-                    &format!("s{n}"),
-                    &[Frontend::ClusterIp(address(n))],
-                    endpoints,
-                )
-            };
-            (0..50).map(one).collect()
+/// Many services lose an endpoint; the numbers of their ports are made of their own.
+fn many(places: &Places, port_of: fn(u16) -> u16) {
+    let [gone, kept, _] = places.endpoints;
+    let address = |n: u16| {
+        let ip = match places.cluster_ip.ip() {
+            IpAddr::V4(ip) => IpAddr::V4((ip.to_bits() + u32::from(n)).into()),
+            IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() + u128::from(n)).into()),
         };
-        let cleanup = cleanup(places.family, ports(&[gone, kept]), ports(&[kept]), &[]);
-        let mut flows = Flows::default();
-        for n in 0..50 {
-            flows.goes(places, address(n), gone);
-            flows.stays(places, address(n), kept);
-        }
-        flows.stays(places, address(50), gone);
-        flows.check(&cleanup);
-    });
+        SocketAddr::new(ip, port_of(n))
+    };
+    let ports = |endpoints: &[SocketAddr]| {
+        let one = |n| {
+            port(
+                &format!("s{n}"),
+                &[Frontend::ClusterIp(address(n))],
+                endpoints,
+            )
+        };
+        (0..50).map(one).collect()
+    };
+    let cleanup = cleanup(places.family, ports(&[gone, kept]), ports(&[kept]), &[]);
+    let mut flows = Flows::default();
+    for n in 0..50 {
+        flows.goes(places, address(n), gone);
+        flows.stays(places, address(n), kept);
+    }
+    flows.stays(places, address(50), gone);
+    flows.check(&cleanup);
+}
+
+#[test]
+fn many_services_with_one_port_are_cleaned() {
+    in_both_families(|places| many(places, |_| 53));
+}
+
+#[test]
+fn many_services_with_many_ports_are_cleaned() {
+    in_both_families(|places| many(places, |n| 1000 + n));
 }
 
 #[test]

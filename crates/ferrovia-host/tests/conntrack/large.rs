@@ -59,7 +59,7 @@ fn stale_flows_are_found_among_many_without_holding_them() {
 #[test]
 fn a_crowd_of_stale_flows_goes_as_one() {
     in_namespace(|| {
-        let all = 30_000.min(room() / 2);
+        let all = 40_000.min(room() / 2);
         let kept = 10;
         create((0..all + kept).map(|n| {
             let by = if n < all { GONE } else { KEPT };
