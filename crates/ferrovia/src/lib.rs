@@ -7,6 +7,7 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod conntrack;
 pub mod counters;
 pub mod mode;
 pub mod notice;
