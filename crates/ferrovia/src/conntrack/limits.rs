@@ -45,7 +45,7 @@ impl ConntrackSettings {
         }
         let per_core = Some(u64::from(self.max_per_core)).filter(|per_core| *per_core > 0)?;
         let scaled = per_core.saturating_mul(cpus as u64);
-        // The minimum counts only below the cap: what a larger one would do was set with `max`.
+        // As kube-proxy does it: where the cap is reached, the minimum does not count, even if it is larger.
         Some(if scaled > LARGEST_SCALED_MAX {
             LARGEST_SCALED_MAX
         } else {
