@@ -3,7 +3,7 @@
 //! Plans come in as values from `ferrovia-core`; what is found in the kernel goes back as values. No decision about services is taken here.
 //! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it, [`addr`] reads the node's own addresses,
 //! [`iptables`] removes what a predecessor left, [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small,
-//! and [`probe`] says at start what this kernel lacks.
+//! [`privileges`] gives up what is not needed, and [`probe`] says at start what this kernel lacks.
 #![deny(unsafe_code)]
 
 pub mod addr;
@@ -12,6 +12,7 @@ pub mod iptables;
 pub mod memory;
 pub mod netlink;
 pub mod nft;
+pub mod privileges;
 pub mod probe;
 pub mod signal;
 
