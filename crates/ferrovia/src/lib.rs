@@ -8,6 +8,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod counters;
+pub mod logging;
 pub mod mode;
 pub mod notice;
 pub mod source;
