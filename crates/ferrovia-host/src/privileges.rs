@@ -41,6 +41,12 @@ pub const FILES_OF_OTHERS: Need = Need {
     purpose: "read manifests that belong to other users",
 };
 
+/// Only if some server is to listen on such a port; kube-proxy's usual ones are higher.
+pub const LOW_PORTS: Need = Need {
+    capability: Capability::CAP_NET_BIND_SERVICE,
+    purpose: "listen on ports below 1024",
+};
+
 /// Only at start; see [`raise_or_lower_oom_score`].
 pub const OOM_SCORE: Need = Need {
     capability: Capability::CAP_SYS_RESOURCE,
@@ -65,7 +71,9 @@ impl fmt::Display for Missing {
         {
             write!(f, "{capability} is missing, needed to {purpose}; ")?;
         }
-        f.write_str("run as root, in a container with these added to its securityContext.capabilities, as a systemd service with them in AmbientCapabilities")
+        f.write_str(
+            "run as root (in a container, add them to securityContext.capabilities) or as a systemd service with them in AmbientCapabilities",
+        )
     }
 }
 
@@ -92,7 +100,7 @@ pub fn require(needs: &[Need]) -> Result<(), Missing> {
 pub enum DropError {
     /// Programs we start could get more than we have.
     #[error("cannot set no_new_privs: {0}")]
-    NoNewPrivileges(#[source] io::Error),
+    NoNewPrivileges(io::Error),
     /// The limit for programs we start could not be lowered.
     #[error("cannot take capability {index} out of the bounding set: {cause}")]
     Bounding {
@@ -111,7 +119,7 @@ pub enum DropError {
     },
     /// It cannot be told what other threads may do.
     #[error("cannot read /proc/self/task to see what other threads may do: {0}")]
-    Threads(#[source] io::Error),
+    Threads(io::Error),
     /// Threads that were started before kept theirs. This thread has given up its own.
     #[error("threads that already ran keep their capabilities: {}", names.join(", "))]
     Kept {

@@ -67,10 +67,16 @@ fn later_threads() {
 
 fn earlier_threads() {
     let (end, ended) = mpsc::channel::<()>();
+    let (ready, is_ready) = mpsc::channel();
     let early = thread::Builder::new()
         .name("early".into())
-        .spawn(move || ended.recv())
+        .spawn(move || {
+            // It gives itself its name, so it has one only now.
+            ready.send(()).unwrap();
+            ended.recv()
+        })
         .unwrap();
+    is_ready.recv().unwrap();
     let error = drop_capabilities(&[Capability::CAP_NET_ADMIN]).unwrap_err();
     let DropError::Kept { names } = &error else {
         panic!("{error}")
