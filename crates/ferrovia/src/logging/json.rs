@@ -5,6 +5,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 
 use super::record::{Record, Severity, Value};
+use super::text::is_printable;
 
 /// A record as a line.
 pub(super) fn line(record: &Record, at: Timestamp) -> String {
@@ -64,9 +65,28 @@ fn key(line: &mut String, name: &str) {
     line.push(':');
 }
 
+/// Escapes more than JSON asks for: a log is looked at in terminals, which obey some characters.
 fn string(line: &mut String, text: &str) {
-    // A string always has a JSON form.
-    line.push_str(&serde_json::to_string(text).unwrap_or_default());
+    line.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            c if is_printable(c) => line.push(c),
+            c => escape(line, c),
+        }
+    }
+    line.push('"');
+}
+
+fn escape(line: &mut String, c: char) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        // Writing to a string does not fail.
+        let _ = write!(line, "\\u{unit:04x}");
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -120,9 +120,11 @@ impl Buffered {
 /// Empties the buffer until nobody logs any more.
 fn flush_regularly(output: &Arc<Output>, every: Duration) {
     let output: Weak<Output> = Arc::downgrade(output);
+    let (modest, is_modest) = mpsc::channel::<()>();
     let flushing = move || {
-        // It needs none, and may be started before the others give up theirs. If it cannot, that is told when they do.
+        // It needs none, and starts before the others give up theirs. If it cannot, that is told when they do.
         let _ = privileges::drop_in_this_thread(&[]);
+        drop(modest);
         while let Some(output) = output.upgrade() {
             output.flush();
             drop(output);
@@ -131,6 +133,8 @@ fn flush_regularly(output: &Arc<Output>, every: Duration) {
     };
     // Without the thread lines only wait longer.
     let _ = thread::Builder::new().name("log".into()).spawn(flushing);
+    // Nobody sends: the wait is over when the thread has let go of its end, or was never started.
+    let _ = is_modest.recv();
 }
 
 /// What lines for people are written to: takes each in one call, and keeps it one line.

@@ -101,8 +101,8 @@ fn quote(line: &mut String, text: &str) {
 }
 
 /// Whether a character shows as itself. Those that Rust's own debug output shows do.
-fn is_printable(c: char) -> bool {
-    c == '\'' || c.escape_debug().len() == 1
+pub(super) fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~') || c.escape_debug().len() == 1
 }
 
 fn escape(line: &mut String, c: char) {

@@ -59,6 +59,7 @@ proptest! {
     #[test]
     fn json_is_one_line_that_says_what_was_said(message in hostile(), error in hostile(), object in hostile()) {
         let log = logged(&settings(Format::Json, 0), |_| say(&message, &error, &object));
+        prop_assert!(!log.errors.lines()[0].contains(char::is_control));
         let [line] = log.json().try_into().unwrap();
         prop_assert_eq!(line.as_object().unwrap().len(), 6);
         prop_assert_eq!(&line["msg"], &message);
