@@ -4,7 +4,7 @@
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, faults
 #   make bench        the figures, as a table with ratios measured in the same run (BENCH_QUICK=1: the small sizes only)
 #   make lint         formatting, clippy, docs, licences, tidiness
-#   make bless        write what the planner prints now into the case files (then review the diff)
+#   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -32,7 +32,7 @@ lint:
 	./scripts/tidy
 
 bless: tools
-	BLESS=1 $(CARGO) test -p ferrovia --test cases
+	BLESS=1 $(CARGO) test -p ferrovia --test cases --test config
 
 tools:
 	./scripts/install-tools

@@ -18,6 +18,14 @@ impl Family {
     /// Both families, IPv4 first.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
+    /// Its name, as the API writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
     /// The family of an address.
     pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
@@ -31,10 +39,7 @@ impl Family {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
+        f.write_str(self.name())
     }
 }
 

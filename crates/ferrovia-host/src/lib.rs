@@ -1,19 +1,23 @@
 //! Everything of Ferrovia that reads from or writes to the kernel, and nothing else.
 //!
 //! Plans come in as values from `ferrovia-core`; what is found in the kernel goes back as values. No decision about services is taken here.
-//! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it, [`addr`] reads the node's own addresses,
-//! [`iptables`] removes what a predecessor left, [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small,
-//! and [`probe`] says at start what this kernel lacks.
+//! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
+//! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
+//! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
+//! needed, and [`probe`] says at start what this kernel lacks.
 #![deny(unsafe_code)]
 
 pub mod addr;
+pub mod conntrack;
 pub mod exec;
 pub mod iptables;
 pub mod memory;
 pub mod netlink;
 pub mod nft;
+pub mod privileges;
 pub mod probe;
 pub mod signal;
+pub mod sysctl;
 
 /// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
 pub trait Applier {

@@ -14,10 +14,12 @@
 //! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
 //! - [`document`]: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
+//! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
 //!
 //! Building a world needs root. Without it [`world::World::new`] fails and says so; nothing here
 //! passes by skipping.
 
+pub mod apiserver;
 pub mod case;
 pub mod client;
 pub mod document;

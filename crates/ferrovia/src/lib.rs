@@ -7,8 +7,13 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod conntrack;
 pub mod counters;
 pub mod families;
+pub mod health;
+pub mod http;
+pub mod logging;
+pub mod metrics;
 pub mod mode;
 pub mod notice;
 pub mod source;

@@ -2,16 +2,18 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use ferrovia::cli::Cli;
+use ferrovia::cli::{self, UsageError};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.run() {
+    match cli::main(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line that names every cause, outermost first.
-            eprintln!("ferrovia: {error:#}");
+            if error.is::<UsageError>() {
+                eprintln!("Error: {error}");
+            } else {
+                // One line that names every cause, outermost first.
+                eprintln!("ferrovia: {error:#}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,7 @@
 //! The modes: the one place that knows which there are.
 
+use std::sync::mpsc::Sender;
+
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
@@ -9,6 +11,10 @@ use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::probe;
 
+use crate::config::ModeName;
+use crate::counters::totals::Totals;
+use crate::metrics::{Failures, ReadConnections};
+use crate::sync::Input;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// A way to program the kernel.
@@ -40,6 +46,46 @@ pub trait Watcher: Send {
 impl Mode {
     /// Every mode.
     pub const ALL: [Self; 1] = [Self::Nftables];
+
+    /// The mode to use: the one asked for, or else the best this machine can do.
+    pub fn choose(asked_for: Option<ModeName>) -> Result<Self, SyncError> {
+        match asked_for {
+            Some(ModeName::Nftables) => Ok(Self::Nftables),
+            Some(other) => Err(format!(
+                "mode {}: there is only nftables so far; leave the mode empty or choose that",
+                other.name()
+            )
+            .into()),
+            None => {
+                tracing::info!("no mode is set; using nftables");
+                Ok(Self::Nftables)
+            }
+        }
+    }
+
+    /// What the mode is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nftables => "nftables",
+        }
+    }
+
+    /// The metrics that count its failures.
+    pub fn failures(self) -> Failures {
+        match self {
+            Self::Nftables => Failures::Nftables,
+        }
+    }
+
+    /// Reads how many connections each service and endpoint got. The loop behind `inputs` is asked for names.
+    pub fn connections(self, inputs: Sender<Input>) -> Result<ReadConnections, SyncError> {
+        match self {
+            Self::Nftables => {
+                let mut totals = Totals::new(inputs)?;
+                Ok(Box::new(move |out| totals.read(out)))
+            }
+        }
+    }
 
     /// What the mode would write into an empty kernel, as text.
     pub fn plan(self, desired: &Desired) -> String {

@@ -155,27 +155,27 @@ impl Builder {
         };
         let claims_of = |known: &Option<(Arc<Service>, Age)>| {
             let service = known.as_ref().map(|(service, _)| service);
-            service.map_or_else(BTreeSet::new, |it| claims(it, self.settings.external_ips))
+            service.map_or_else(Vec::new, |it| claims(it, self.settings.external_ips))
         };
         self.claims
             .restate(&claims_of(&old), &claims_of(&new), *age)
     }
 
-    /// The ports of a service as they should be; none if it is gone or not of this family.
+    /// The ports of a service as they should be, in key order; none if it is gone or not of this family.
     fn ports_of(
         &mut self,
         store: &Store,
         key: &ServiceKey,
         family: Family,
         warnings: &mut Vec<Warning>,
-    ) -> BTreeMap<PortKey, ServicePort> {
+    ) -> Vec<ServicePort> {
         let Some(service) = store
             .service(key)
             .filter(|service| service.cluster_ips[family].is_some())
         else {
-            return BTreeMap::new();
+            return Vec::new();
         };
-        let mut ports = BTreeMap::new();
+        let mut ports = Vec::with_capacity(service.ports.len());
         for port in &service.ports {
             let frontends = self.won_frontends(service, port, family, warnings);
             let context = Context {
@@ -186,9 +186,10 @@ impl Builder {
                 },
                 node_ip: self.whereabouts.ips[family],
             };
-            let made = service_port(service, port, frontends, store.slices(key), context);
-            ports.insert(made.key.clone(), made);
+            let slices = store.slices(key);
+            ports.push(service_port(service, port, frontends, slices, context));
         }
+        ports.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         ports
     }
 
@@ -214,47 +215,57 @@ impl Builder {
                 }
             }
         });
-        wanted.into_iter().collect()
+        wanted.into()
     }
 }
 
 impl Desired {
-    /// Replaces the ports of one service and notes those that differ, in key order.
+    /// Replaces the ports of one service, given in key order, and notes those that differ, likewise.
     fn replace(
         &mut self,
         service: &ServiceKey,
-        mut new: BTreeMap<PortKey, ServicePort>,
+        new: Vec<ServicePort>,
         changes: &mut Vec<PortChange>,
     ) {
-        let mut keys = self.keys_of(service);
-        keys.extend(new.keys().cloned());
-        for key in keys {
-            let new = new.remove(&key);
-            if self.ports.get(&key).map(Arc::as_ref) == new.as_ref() {
+        let noted = changes.len();
+        let is_new = |key: &PortKey| new.binary_search_by(|port| port.key.cmp(key)).is_ok();
+        let gone: Vec<PortKey> = self
+            .keys_of(service)
+            .filter(|key| !is_new(key))
+            .cloned()
+            .collect();
+        for key in gone {
+            let old = self.ports.remove(&key);
+            changes.push(PortChange {
+                key,
+                old,
+                new: None,
+            });
+        }
+        for port in new {
+            if self.ports.get(&port.key).map(Arc::as_ref) == Some(&port) {
                 continue;
             }
-            let new = new.map(Arc::new);
-            let old = match &new {
-                Some(new) => self.ports.insert(key.clone(), Arc::clone(new)),
-                None => self.ports.remove(&key),
-            };
-            changes.push(PortChange { key, old, new });
+            let (key, new) = (port.key.clone(), Arc::new(port));
+            let old = self.ports.insert(key.clone(), Arc::clone(&new));
+            changes.push(PortChange {
+                key,
+                old,
+                new: Some(new),
+            });
         }
+        changes[noted..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
     }
 
     /// The keys of one service lie side by side, so finding them costs no walk over the others.
-    fn keys_of(&self, service: &ServiceKey) -> BTreeSet<PortKey> {
+    fn keys_of(&self, service: &ServiceKey) -> impl Iterator<Item = &PortKey> {
         let first = PortKey {
             service: service.clone(),
-            name: "".into(),
+            name: Arc::default(),
             protocol: Protocol::Tcp,
         };
-        self.ports
-            .range(first..)
-            .map(|(key, _)| key)
-            .take_while(|key| key.service == *service)
-            .cloned()
-            .collect()
+        let from_first = self.ports.range(first..).map(|(key, _)| key);
+        from_first.take_while(move |key| key.service == *service)
     }
 }
 

@@ -4,7 +4,7 @@
 //! wins, so nobody can take over an address by claiming it later; the loser loses only that frontend, and gets it once the winner goes.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
@@ -40,16 +40,9 @@ impl Claim {
 /// Every claim and who makes it.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    claimants: HashMap<Claim, SmallVec<[Claimant; 1]>>,
-}
-
-/// One who makes a claim.
-#[derive(Clone, Debug)]
-struct Claimant {
-    port: PortKey,
-    age: Age,
-    /// Its author has been told that it loses.
-    told: bool,
+    claimants: HashMap<Claim, Claimants>,
+    /// Those whose author has been told that they lose.
+    told: HashSet<(Claim, PortKey)>,
 }
 
 /// How a claim stands for one of its claimants.
@@ -67,34 +60,38 @@ pub(super) enum Standing {
 }
 
 impl Claims {
-    /// Replaces the claims of one service. Answers with the services that won or lost something by it.
+    /// Replaces the claims of one service, each list sorted. Answers with the services that won or lost something by it.
     ///
     /// Claims that stay are left alone, so that a loser is told only once.
     pub(super) fn restate(
         &mut self,
-        old: &BTreeSet<(Claim, PortKey)>,
-        new: &BTreeSet<(Claim, PortKey)>,
+        old: &[(Claim, PortKey)],
+        new: &[(Claim, PortKey)],
         age: Age,
     ) -> BTreeSet<ServiceKey> {
         let mut moved = BTreeSet::new();
-        for (claim, port) in old.union(new) {
-            let before = self.winner(claim).cloned();
-            let told = self
-                .withdraw(claim, port)
-                .is_some_and(|claimant| claimant.told);
-            if new.contains(&(*claim, port.clone())) {
-                self.stake(
-                    *claim,
-                    Claimant {
-                        port: port.clone(),
-                        age,
-                        told,
-                    },
-                );
+        let is_new = |entry| new.binary_search(entry).is_ok();
+        let withdrawn = old.iter().filter(|entry| !is_new(entry));
+        for entry @ (claim, port) in withdrawn.chain(new) {
+            let claimants = self.claimants.entry(*claim).or_default();
+            let before = claimants.winner().cloned();
+            if old.binary_search(entry).is_ok() {
+                claimants.withdraw(port);
             }
-            let after = self.winner(claim);
+            if is_new(entry) {
+                claimants.stake(Claimant {
+                    port: port.clone(),
+                    age,
+                });
+            } else {
+                self.told.remove(entry);
+            }
+            let after = claimants.winner();
             if before.as_ref() != after {
                 moved.extend(before.iter().chain(after).map(|port| port.service.clone()));
+            }
+            if after.is_none() {
+                self.claimants.remove(claim);
             }
         }
         moved
@@ -102,48 +99,78 @@ impl Claims {
 
     /// How a claim stands for one of those who make it.
     pub(super) fn standing(&mut self, claim: &Claim, port: &PortKey) -> Standing {
-        let winner = self.winner(claim).filter(|winner| *winner != port).cloned();
-        let own = self
-            .claimants
-            .get_mut(claim)
-            .and_then(|all| all.iter_mut().find(|one| one.port == *port));
-        let told = own.map(|own| std::mem::replace(&mut own.told, winner.is_some()));
-        match winner {
+        let winner = self.claimants.get(claim).and_then(Claimants::winner);
+        let key = || (*claim, port.clone());
+        match winner.filter(|winner| *winner != port) {
             Some(to) => Standing::Loses {
-                to,
-                news: told != Some(true),
+                to: to.clone(),
+                news: self.told.insert(key()),
             },
-            None => Standing::Wins,
+            None => {
+                if !self.told.is_empty() {
+                    self.told.remove(&key());
+                }
+                Standing::Wins
+            }
+        }
+    }
+}
+
+/// Those who make the same claim.
+#[derive(Debug, Default)]
+struct Claimants {
+    /// In order of appearance.
+    all: SmallVec<[Claimant; 1]>,
+    /// The place of the oldest. Kept because thousands may claim one address, each asking who has it.
+    winner: usize,
+}
+
+/// One who makes a claim.
+#[derive(Clone, Debug)]
+struct Claimant {
+    port: PortKey,
+    age: Age,
+}
+
+impl Claimants {
+    fn winner(&self) -> Option<&PortKey> {
+        self.all.get(self.winner).map(|winner| &winner.port)
+    }
+
+    fn stake(&mut self, claimant: Claimant) {
+        let at = self
+            .all
+            .partition_point(|other| by_appearance(other, &claimant).is_lt());
+        self.all.insert(at, claimant);
+        self.find_winner(at);
+    }
+
+    fn withdraw(&mut self, port: &PortKey) {
+        let place = self.all.iter().position(|claimant| claimant.port == *port);
+        if let Some(place) = place {
+            self.all.remove(place);
+            self.find_winner(0);
         }
     }
 
-    /// The oldest claimant.
-    fn winner(&self, claim: &Claim) -> Option<&PortKey> {
-        let claimants = self.claimants.get(claim)?;
-        // "Older" is not transitive where some have a creation time and some have none. The list is kept in order of appearance and
-        // the search goes through it from the front, so the answer depends on who claims and not on who came to be looked at first.
-        claimants
-            .iter()
-            .min_by(|a, b| by_age(a, b))
-            .map(|winner| &winner.port)
-    }
-
-    fn stake(&mut self, claim: Claim, claimant: Claimant) {
-        let claimants = self.claimants.entry(claim).or_default();
-        let at = claimants.partition_point(|other| by_appearance(other, &claimant).is_lt());
-        claimants.insert(at, claimant);
-    }
-
-    fn withdraw(&mut self, claim: &Claim, port: &PortKey) -> Option<Claimant> {
-        let claimants = self.claimants.get_mut(claim)?;
-        let at = claimants
-            .iter()
-            .position(|claimant| claimant.port == *port)?;
-        let claimant = claimants.remove(at);
-        if claimants.is_empty() {
-            self.claimants.remove(claim);
+    /// Looks for the oldest, now that the list is another from this place on.
+    ///
+    /// "Older" is not transitive where some have a creation time and some have none. The search goes through the list from the front, so
+    /// the answer depends on who claims and not on who came to be looked at first. Who is last, as most newcomers are, has only to be
+    /// compared with the winner so far.
+    fn find_winner(&mut self, changed: usize) {
+        let is_last = changed > 0 && changed + 1 == self.all.len();
+        let (mut winner, first) = if is_last {
+            (self.winner, changed)
+        } else {
+            (0, 0)
+        };
+        for (place, claimant) in self.all.iter().enumerate().skip(first) {
+            if by_age(claimant, &self.all[winner]).is_lt() {
+                winner = place;
+            }
         }
-        Some(claimant)
+        self.winner = winner;
     }
 }
 

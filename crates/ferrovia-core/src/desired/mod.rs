@@ -76,6 +76,8 @@ pub struct NodeRules {
     pub masquerade_mark: u32,
     /// The local addresses node ports answer on.
     pub node_ports: NodePortAddresses,
+    /// The local addresses health checks of services answer on: the same and loopback, if that is in the ranges too.
+    pub health_checks: NodePortAddresses,
     /// Where cluster IPs come from; addresses inside that no Service has are dropped. Nested ranges are folded into the larger.
     pub service_cidrs: Vec<IpNet>,
 }
@@ -113,6 +115,9 @@ pub struct ServicePort {
     pub cluster: Arc<[Endpoint]>,
     /// Endpoints for traffic with policy Local, sorted by address and port, none with weight 0.
     pub local: Arc<[Endpoint]>,
+    /// Of a UDP port, every endpoint that can answer, whatever policies, hints and weights (here also 0) make of it, sorted by address and
+    /// port: flows to these are left in peace. None for other protocols.
+    pub answering: Option<Arc<[Endpoint]>>,
     /// There is a usable endpoint somewhere, though perhaps not for every policy.
     pub any_endpoints: bool,
     /// Policy for traffic to the cluster IP.

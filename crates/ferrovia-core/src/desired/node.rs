@@ -68,13 +68,15 @@ pub(super) fn rules(
 ) -> NodeRules {
     let mut service_cidrs = store.service_cidrs();
     service_cidrs.retain(|net| Family::of_net(net) == family);
+    let addresses = local_addresses_in_ranges(settings, store.node(), local_addresses, family);
     NodeRules {
         local: local_detector(&settings.local, store.node(), family),
         masquerade_all: settings.masquerade_all,
         masquerade_mark: 1u32
             .checked_shl(settings.masquerade_bit.into())
             .unwrap_or(0),
-        node_ports: node_ports(settings, store.node(), local_addresses, family),
+        node_ports: without_loopback(addresses.clone()),
+        health_checks: addresses,
         service_cidrs,
     }
 }
@@ -101,8 +103,8 @@ fn local_detector(setting: &LocalSetting, node: Option<&Node>, family: Family) -
     }
 }
 
-/// The addresses node ports answer on, looked up anew each time because interfaces come and go without any event.
-fn node_ports(
+/// The addresses of this node in the ranges set for node ports, looked up anew each time because interfaces come and go without any event.
+fn local_addresses_in_ranges(
     settings: &Settings,
     node: Option<&Node>,
     local_addresses: &[IpAddr],
@@ -125,8 +127,19 @@ fn node_ports(
         return NodePortAddresses::Any;
     }
     // An address that is in a range but not on an interface belongs to some other host; it is not ours to answer on.
-    let in_ranges = |ip: &IpAddr| !ip.is_loopback() && ranges.iter().any(|net| net.contains(ip));
+    let in_ranges = |ip: &IpAddr| ranges.iter().any(|net| net.contains(ip));
     NodePortAddresses::Only(local_addresses.iter().copied().filter(in_ranges).collect())
+}
+
+/// Packets to loopback cannot be sent to another machine.
+fn without_loopback(addresses: NodePortAddresses) -> NodePortAddresses {
+    match addresses {
+        NodePortAddresses::Any => NodePortAddresses::Any,
+        NodePortAddresses::Only(mut only) => {
+            only.retain(|ip| !ip.is_loopback());
+            NodePortAddresses::Only(only)
+        }
+    }
 }
 
 /// The node's own address, unless it is loopback: that one means "not known", and nobody outside could reach it.

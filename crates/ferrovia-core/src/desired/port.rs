@@ -1,6 +1,5 @@
 //! From a Service and its slices to one [`ServicePort`] on this node.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use super::claims::Claim;
 use super::select::{Candidate, Here, Need, select};
 use super::{Endpoint, Frontend, ServicePort};
 use crate::family::Family;
-use crate::model::{EndpointSlice, Port, PortKey, Service, fold_nested};
+use crate::model::{EndpointSlice, Port, PortKey, Protocol, Service, fold_nested};
 
 /// What a service port's making depends on besides its objects.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +31,18 @@ pub(super) fn port_key(service: &Service, port: &Port) -> PortKey {
     }
 }
 
-/// Where clients would reach a port if nobody else claimed any of it. Empty if the Service has no cluster IP of the family.
+/// Where clients would reach a port if nobody else claimed any of it, sorted. Empty if the Service has no cluster IP of the family.
 pub(super) fn frontends(
     service: &Service,
     port: &Port,
     family: Family,
     external_ips: bool,
-) -> BTreeSet<Frontend> {
+) -> Vec<Frontend> {
     let Some(cluster_ip) = service.cluster_ips[family] else {
-        return BTreeSet::new();
+        return Vec::new();
     };
     let at = |ip: IpAddr| SocketAddr::new(ip, port.port);
-    let mut found = BTreeSet::from([Frontend::ClusterIp(at(cluster_ip))]);
+    let mut found = vec![Frontend::ClusterIp(at(cluster_ip))];
     found.extend(port.node_port.map(Frontend::NodePort));
     // An address can be listed in two roles but served in one. As a load balancer's it is subject to source ranges, as an
     // external IP it is not, so the former role is kept.
@@ -58,12 +57,14 @@ pub(super) fn frontends(
         found.extend(others.map(|ip| Frontend::ExternalIp(at(ip))));
     }
     found.extend(vips.into_iter().map(|ip| Frontend::LoadBalancer(at(ip))));
+    found.sort_unstable();
+    found.dedup();
     found
 }
 
-/// Everything a Service claims, in both families.
-pub(super) fn claims(service: &Service, external_ips: bool) -> BTreeSet<(Claim, PortKey)> {
-    let mut found = BTreeSet::new();
+/// Everything a Service claims, in both families, sorted.
+pub(super) fn claims(service: &Service, external_ips: bool) -> Vec<(Claim, PortKey)> {
+    let mut found = Vec::new();
     for family in Family::ALL {
         for port in &service.ports {
             let frontends = frontends(service, port, family, external_ips);
@@ -76,6 +77,8 @@ pub(super) fn claims(service: &Service, external_ips: bool) -> BTreeSet<(Claim, 
             found.extend(frontends.into_iter().map(claim));
         }
     }
+    found.sort_unstable();
+    found.dedup();
     found
 }
 
@@ -87,9 +90,9 @@ pub(super) fn service_port<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     context: Context<'_>,
 ) -> ServicePort {
-    let candidates = candidates(port, slices, context);
+    let copies = copies(port, slices, context);
     let selection = select(
-        &candidates,
+        &candidates(&copies),
         need(service, port, context.family),
         context.here,
     );
@@ -103,6 +106,7 @@ pub(super) fn service_port<'a>(
     ServicePort {
         key: port_key(service, port),
         frontends,
+        answering: (port.protocol == Protocol::Udp).then(|| answering(&copies, &cluster)),
         cluster,
         local,
         any_endpoints: selection.any,
@@ -123,15 +127,15 @@ fn need(service: &Service, port: &Port, family: Family) -> Need {
     Need::new(service.internal_policy, service.external_policy, accessible)
 }
 
-/// The endpoints that serve a port, in order of address and port, each once.
-fn candidates<'a>(
+/// Every mention of an endpoint that serves a port, in order of address and port. An endpoint on the move between slices is in both for a
+/// while; the more useful copy sorts first, and as the sort is stable, among equals it is that of the slice whose name sorts first.
+fn copies<'a>(
     port: &Port,
     slices: impl Iterator<Item = &'a EndpointSlice>,
     context: Context<'_>,
 ) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
-    // Weight 0 takes an endpoint out as if it were not there.
-    for slice in slices.filter(|slice| slice.family == context.family && slice.weight > 0) {
+    for slice in slices.filter(|slice| slice.family == context.family) {
         let serving = slice
             .ports
             .iter()
@@ -151,11 +155,29 @@ fn candidates<'a>(
             }));
         }
     }
-    // An endpoint on the move between slices is in both for a while. The more useful copy sorts first and is kept; the sort is
-    // stable, so among equals it is that of the slice whose name sorts first.
     found.sort_by_key(|c| (c.endpoint.ip, c.endpoint.port, c.terminating, !c.ready));
+    found
+}
+
+/// The endpoints that new connections may go to, each once. Weight 0 takes one out as if it were not there.
+fn candidates<'a>(copies: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
+    let weighty = copies.iter().filter(|copy| copy.endpoint.weight > 0);
+    let mut found: Vec<_> = weighty.copied().collect();
     found.dedup_by_key(|c| (c.endpoint.ip, c.endpoint.port));
     found
+}
+
+/// The endpoints that can answer, each once. One that is ready counts even if it is said not to serve, as with
+/// `publishNotReadyAddresses`: it gets new flows, so those it has must stay. Often it is the list that new flows may go to.
+fn answering(copies: &[Candidate<'_>], cluster: &Arc<[Endpoint]>) -> Arc<[Endpoint]> {
+    let able = copies.iter().filter(|copy| copy.serving || copy.ready);
+    let mut found: Vec<_> = able.map(|copy| copy.endpoint).collect();
+    found.dedup_by_key(|endpoint| (endpoint.ip, endpoint.port));
+    if **cluster == *found {
+        Arc::clone(cluster)
+    } else {
+        found.into()
+    }
 }
 
 /// The ranges of the family, without those inside others. One that is everything makes the rest pointless.

@@ -118,11 +118,11 @@ pub fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selec
 }
 
 fn chosen(candidates: &[Candidate<'_>], keep: impl Fn(&Candidate<'_>) -> bool) -> Vec<Endpoint> {
-    candidates
-        .iter()
-        .filter(|candidate| keep(candidate))
-        .map(|candidate| candidate.endpoint)
-        .collect()
+    // Mostly all are.
+    let mut chosen = Vec::with_capacity(candidates.len());
+    let kept = candidates.iter().filter(|candidate| keep(candidate));
+    chosen.extend(kept.map(|candidate| candidate.endpoint));
+    chosen
 }
 
 /// On its way out but still answering: better than nothing.

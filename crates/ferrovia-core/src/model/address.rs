@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// Reads an address of a configuration-like field, where an IPv4-mapped IPv6 address means the IPv4 one.
-pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
+pub fn parse_ip(text: &str) -> Option<IpAddr> {
     parse_ip_as_written(text).map(|ip| ip.to_canonical())
 }
 
@@ -22,7 +22,7 @@ pub(super) fn parse_ip_as_written(text: &str) -> Option<IpAddr> {
 }
 
 /// Reads a range; bits behind the prefix are cleared.
-pub(crate) fn parse_cidr(text: &str) -> Option<IpNet> {
+pub fn parse_cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let length: u8 = parse_decimal(length)?;
     let net = match parse_ip_as_written(address)? {

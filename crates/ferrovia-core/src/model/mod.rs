@@ -13,7 +13,8 @@ pub mod node;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use address::{fold_nested, parse_cidr};
+pub(crate) use address::fold_nested;
+pub use address::{parse_cidr, parse_ip};
 pub use name::valid_name;
 pub(crate) use name::{Names, excerpt, namespace_or_default};
 pub use service::{CreationTime, Port, Service};
@@ -29,7 +30,7 @@ pub struct ServiceKey(Arc<str>);
 impl ServiceKey {
     /// Joins two names. The caller has checked them (see [`valid_name`]).
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}/{name}").into())
+        Self([namespace, "/", name].concat().into())
     }
 
     /// Reads and checks the names of a Service.
@@ -95,6 +96,9 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
+
     /// Reads the API's spelling; empty means TCP.
     pub fn parse(text: &str) -> Option<Self> {
         match text {

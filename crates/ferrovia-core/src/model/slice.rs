@@ -14,6 +14,7 @@ use crate::family::Family;
 use crate::wire::{self, Kind};
 
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+const SERVICE_LABEL_FIELD: &str = "metadata.labels[kubernetes.io/service-name]";
 /// A slice with this label belongs to a headless Service, whatever the label's value.
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 const WEIGHT_ANNOTATION: &str = "ferrovia.io/weight";
@@ -82,7 +83,7 @@ pub struct Hints {
 impl SliceKey {
     /// Joins two names. The caller has checked them.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}/{name}").into())
+        Self([namespace, "/", name].concat().into())
     }
 
     /// `namespace/name`.
@@ -117,7 +118,7 @@ impl EndpointSlice {
         else {
             return Err(Unusable::NotOurs("of no Service"));
         };
-        check(&format!("metadata.labels[{SERVICE_LABEL}]"), service)?;
+        check(SERVICE_LABEL_FIELD, service)?;
 
         let key = SliceKey::new(namespace, name);
         let mut warnings = Warnings::new(Kind::EndpointSlice, key.as_str());

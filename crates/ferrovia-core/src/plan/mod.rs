@@ -1,7 +1,8 @@
-//! From what is wanted to what must be written, one folder a mode.
+//! From what is wanted to what must be written, one folder a mode; [`conntrack`] is for all of them.
 //!
 //! A planner is pure: it sees the desired state, what changed, and what is in the kernel, and answers with a plan that prints itself.
 
+pub mod conntrack;
 pub mod nft;
 
 use std::fmt;

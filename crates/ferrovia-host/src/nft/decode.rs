@@ -129,6 +129,8 @@ pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
 pub(super) struct RawElement {
     pub(super) key: Key,
     pub(super) ends_range: bool,
+    /// Packets that matched it, if it counts.
+    pub(super) packets: u64,
     pub(super) rest: ObservedElement,
 }
 
@@ -140,11 +142,11 @@ fn raw_element(attrs: Attrs<'_>) -> Option<RawElement> {
     Some(RawElement {
         key: key(attrs.get(element::KEY)?)?,
         ends_range: flags & element::INTERVAL_END != 0,
+        packets: counter_of(attrs, element::EXPR, element::EXPRESSIONS).unwrap_or(0),
         rest: ObservedElement {
             key_end: attrs.get(element::KEY_END).and_then(key),
             data: attrs.get(element::DATA).and_then(element_data),
             comment: userdata::comment(notes).map(Into::into),
-            packets: counter_of(attrs, element::EXPR, element::EXPRESSIONS).unwrap_or(0),
         },
     })
 }

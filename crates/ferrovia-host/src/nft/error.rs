@@ -25,6 +25,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What was asked for is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Some(libc::ENOENT)
+    }
+
     /// The error number, of the first failure if there are several.
     pub fn errno(&self) -> Option<i32> {
         match self {

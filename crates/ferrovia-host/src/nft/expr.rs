@@ -5,7 +5,7 @@
 
 use ferrovia_core::dialect::nft::Name;
 use ferrovia_core::dialect::nft::bytecode::{
-    Bytes, CmpOp, CtKey, DynsetOp, Expr, Header, MetaKey, Reg,
+    Bytes, CmpOp, CtKey, DynsetOp, Expr, Header, MetaKey, OriginalKey, Reg,
 };
 use ferrovia_core::family::Family;
 
@@ -15,6 +15,8 @@ use crate::netlink::{Attrs, Writer};
 
 /// The register that takes verdicts.
 const VERDICT_REG: Reg = 0;
+/// A connection's own direction, as against that of its answers.
+const CT_DIR_ORIGINAL: u8 = 0;
 /// Looks up what is *not* in the set.
 const LOOKUP_INVERT: u32 = 1;
 /// The routing table is asked for an address's type.
@@ -51,7 +53,7 @@ fn kernel_name(expr: &Expr) -> &str {
     match expr {
         Expr::Payload { .. } => "payload",
         Expr::Meta { .. } | Expr::MetaSet { .. } => "meta",
-        Expr::Ct { .. } => "ct",
+        Expr::Ct { .. } | Expr::CtOriginal { .. } => "ct",
         Expr::Cmp { .. } => "cmp",
         Expr::Bitwise { .. } => "bitwise",
         Expr::Lookup { .. } => "lookup",
@@ -93,6 +95,10 @@ fn write_attributes(w: &mut Writer, family: Family, expr: &Expr) {
         Expr::Meta { dreg, key } => numbers(w, &[(2, *key as u32), (1, *dreg)]),
         Expr::MetaSet { key, sreg } => numbers(w, &[(2, *key as u32), (3, *sreg)]),
         Expr::Ct { dreg, key } => numbers(w, &[(2, *key as u32), (1, *dreg)]),
+        Expr::CtOriginal { dreg, key } => {
+            numbers(w, &[(2, *key as u32), (1, *dreg)]);
+            w.bytes(3, &[CT_DIR_ORIGINAL]);
+        }
         Expr::Cmp { sreg, op, data } => {
             numbers(w, &[(1, *sreg), (2, *op as u32)]);
             value::write_bytes(w, 3, data);
@@ -189,7 +195,10 @@ fn write_action(w: &mut Writer, family: Family, expr: &Expr) {
             timeout_ms,
         } => {
             w.text(1, set);
-            numbers(w, &[(3, *op as u32), (4, *key), (5, *data)]);
+            numbers(w, &[(3, *op as u32), (4, *key)]);
+            if let Some(data) = data {
+                w.be32(5, *data);
+            }
             if *timeout_ms > 0 {
                 w.be64(6, *timeout_ms);
             }
@@ -231,6 +240,16 @@ fn read_attributes(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
                 *key as u32
             })?,
         }),
+        "ct" if f.only(&[1, 2, 3]) && f.0.get(3)?.u8()? == CT_DIR_ORIGINAL => {
+            Some(Expr::CtOriginal {
+                dreg: f.reg(1)?,
+                key: pick(
+                    [OriginalKey::Port, OriginalKey::Ipv4, OriginalKey::Ipv6],
+                    f.number(2)?,
+                    |key| *key as u32,
+                )?,
+            })
+        }
         "cmp" => Some(Expr::Cmp {
             sreg: f.reg(1)?,
             op: pick([CmpOp::Eq, CmpOp::Neq], f.number(2)?, |op| *op as u32)?,
@@ -307,7 +326,7 @@ fn read_action(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
                     *op as u32
                 })?,
                 key: f.reg(4)?,
-                data: f.reg(5)?,
+                data: f.optional_reg(5),
                 timeout_ms: f.0.get(6).map_or(Some(0), |timeout| timeout.be64())?,
             })
         }

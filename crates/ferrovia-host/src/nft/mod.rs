@@ -117,7 +117,7 @@ impl Nft {
             let before = self.generation()?;
             match self.read(family, table, predecessors) {
                 // Deleted between two of the reads: the next attempt finds it gone.
-                Err(ref error) if error.errno() == Some(libc::ENOENT) => {}
+                Err(ref error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
                 Ok(observed) if self.generation()? == before => return Ok(observed),
                 Ok(observed) => last = Some(observed),
@@ -142,7 +142,7 @@ impl Nft {
             .into_iter()
             .filter(|element| !element.ends_range);
         Ok(counted
-            .map(|element| (element.key, element.rest.packets))
+            .map(|element| (element.key, element.packets))
             .collect())
     }
 

@@ -229,7 +229,6 @@ fn fill(sets: &mut BTreeMap<String, ObservedSet>, spec: &SetSpec, elements: &[El
                 key_end,
                 data,
                 comment,
-                packets: 0,
             },
         );
     }

@@ -40,6 +40,8 @@ pub(crate) struct Sets {
     pub(crate) hairpin: SetSpec,
     pub(crate) ports: SetSpec,
     pub(crate) port_of_protocol: SetSpec,
+    pub(crate) connections: SetSpec,
+    pub(crate) refusals: SetSpec,
 }
 
 impl Sets {
@@ -53,21 +55,18 @@ impl Sets {
                 name: "services",
                 key: frontend,
                 data: fields(&[ClassId]),
-                counter: true,
                 ..PLAIN
             },
             nodeports: SetSpec {
                 name: "nodeports",
                 key: &[Proto, Service],
                 data: fields(&[ClassId]),
-                counter: true,
                 ..PLAIN
             },
             endpoints: SetSpec {
                 name: "endpoints",
                 key: &[Proto, ClassId, Slot],
                 data: fields(endpoint),
-                counter: true,
                 ..PLAIN
             },
             translations: SetSpec {
@@ -93,7 +92,6 @@ impl Sets {
                 name: "sticky-endpoints",
                 key: &[Proto, ClassId],
                 data: fields(endpoint),
-                counter: true,
                 ..PLAIN
             },
             picks: SetSpec {
@@ -136,6 +134,23 @@ impl Sets {
                 data: fields(&[Service]),
                 ..PLAIN
             },
+            connections: SetSpec {
+                name: "connections",
+                key: either(
+                    &[Ipv4, Service, Ipv4, Proto, Service],
+                    &[Ipv6, Service, Ipv6, Proto, Service],
+                ),
+                dynamic: Some(131_072),
+                counter: true,
+                ..PLAIN
+            },
+            refusals: SetSpec {
+                name: "refusals",
+                key: frontend,
+                dynamic: Some(2),
+                counter: true,
+                ..PLAIN
+            },
         }
     }
 
@@ -155,6 +170,8 @@ impl Sets {
             self.hairpin,
             self.ports,
             self.port_of_protocol,
+            self.connections,
+            self.refusals,
         ]
     }
 }
@@ -324,12 +341,23 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
 
 /// One rule of every form.
 pub(crate) fn rules(family: Family) -> Vec<Rule> {
-    use Field::{Daddr, Dport, L4Proto, Priority, PriorityBits, Random, Saddr};
+    use Field::{
+        Daddr, Dport, L4Proto, OriginalDaddr, OriginalDport, Priority, PriorityBits, Random, Saddr,
+    };
     use Sense::{Is, IsNot};
     let net = |text: [&str; 2]| text[usize::from(family == Family::V6)].parse().unwrap();
     let frontend = || vec![Daddr, L4Proto, Dport];
     let set = |value| Statement::SetPriority(value);
     let goto = || Statement::Goto("dispatch".into());
+    let count = |set: &'static str, key| {
+        Statement::Dynamic(SetUpdate::Count {
+            set: set.into(),
+            key,
+            timeout: 86_400,
+        })
+    };
+    let original = || vec![OriginalDaddr, L4Proto, OriginalDport];
+    let connection = || [vec![Daddr, Dport], original()].concat();
     vec![
         Rule::when(Match::CtStateNew).then(Statement::Jump("services".into())),
         Rule::when(Match::CtStatusDnat)
@@ -394,6 +422,18 @@ pub(crate) fn rules(family: Family) -> Vec<Rule> {
             vec![L4Proto, Priority],
             "sticky-endpoints".into(),
         )),
+        Rule::when(Match::Protocol(Protocol::Tcp))
+            .and(Match::InSet(original(), "services".into(), Is))
+            .then(goto()),
+        Rule::when(Match::Protocol(Protocol::Sctp))
+            .and(Match::InSet(
+                vec![L4Proto, OriginalDport],
+                "nodeports".into(),
+                Is,
+            ))
+            .then(goto()),
+        Rule::when(Match::Protocol(Protocol::Udp)).then(count("connections", connection())),
+        Rule::always(count("refusals", frontend())),
     ]
 }
 

@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 
 use ferrovia_core::dialect::nft::{
-    Chain, ChainKind, Element, Field, Hook, HookPoint, KeyBuilder, Match, Op, PriorityValue, Rule,
-    Sense, SetSpec, Statement,
+    Chain, ChainKind, Element, Field, Hook, HookPoint, KeyBuilder, Op, Rule, SetSpec, SetUpdate,
+    Statement,
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
@@ -251,11 +251,12 @@ fn a_hundred_thousand_elements_in_one_transaction() {
 }
 
 #[test]
-fn elements_count_the_packets_that_match() {
+fn packets_count_themselves_and_go_uncounted_when_the_set_is_full() {
     in_namespace(|| {
         run("ip link set lo up");
         let mut nft = Nft::open().unwrap();
-        let set = services();
+        // Has room for two.
+        let set = Sets::of(V4).refusals;
         let hook = Hook {
             kind: ChainKind::Filter,
             point: HookPoint::Output,
@@ -268,9 +269,11 @@ fn elements_count_the_packets_that_match() {
                 .port(port)
                 .build()
         };
-        let element = |port| Element::value(key(port), KeyBuilder::new().number(1).build());
-        let frontend = vec![Field::Daddr, Field::L4Proto, Field::Dport];
-        let lookup = PriorityValue::Map(frontend.clone(), "services".into());
+        let count = SetUpdate::Count {
+            set: "refusals".into(),
+            key: vec![Field::Daddr, Field::L4Proto, Field::Dport],
+            timeout: 60,
+        };
         let ops = vec![
             Op::AddTable,
             Op::AddSet(set),
@@ -278,31 +281,20 @@ fn elements_count_the_packets_that_match() {
                 name: "output".into(),
                 hook: Some(hook),
             }),
-            Op::AddElements(set, vec![element(53), element(54)]),
-            Op::AddRule(
-                "output".into(),
-                Rule::always(Statement::SetPriority(lookup)),
-            ),
-            // The same again as a condition: it counts too.
-            Op::AddRule(
-                "output".into(),
-                Rule::when(Match::InSet(frontend, "services".into(), Sense::Is))
-                    .then(Statement::Drop),
-            ),
+            Op::AddRule("output".into(), Rule::always(Statement::Dynamic(count))),
+            Op::AddRule("output".into(), Rule::always(Statement::Drop)),
         ];
         apply(&mut nft, V4, ops);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        for _ in 0..3 {
-            // Dropped on its way out, which the sender is told.
-            socket.send_to(b"x", "127.0.0.1:53").unwrap_err();
+        for port in [53, 54, 53, 55, 53, 55] {
+            // Dropped on its way out, counted or not, which the sender is told.
+            socket.send_to(b"x", ("127.0.0.1", port)).unwrap_err();
         }
-        let mut counters = nft.counters(V4, TABLE, "services").unwrap();
+        let mut counters = nft.counters(V4, TABLE, "refusals").unwrap();
         counters.sort();
-        assert_eq!(counters, [(key(53), 6), (key(54), 0)]);
-        assert_eq!(
-            observe(&mut nft, V4).sets["services"].elements[&key(53)].packets,
-            6
-        );
+        assert_eq!(counters, [(key(53), 3), (key(54), 1)]);
+        // They are the packets' and not ours.
+        assert!(observe(&mut nft, V4).sets["refusals"].elements.is_empty());
     });
 }
 

@@ -1,4 +1,4 @@
-//! `ferrovia cleanup`
+//! `ferrovia cleanup`, and `--cleanup`
 
 use clap::Args;
 
@@ -10,18 +10,16 @@ use crate::mode::Mode;
 pub(super) struct CleanupArgs {
     /// Remove what a kube-proxy left behind as well: its nftables tables and its iptables chains
     #[arg(long)]
-    kube_proxy: bool,
+    pub(super) kube_proxy: bool,
 }
 
-pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<()> {
+/// Removes our rules, and those of a kube-proxy if asked to.
+pub(super) fn cleanup(kube_proxy: bool) -> anyhow::Result<()> {
     let mut removed = Vec::new();
     for mode in Mode::ALL {
-        removed.extend(
-            mode.remove(args.kube_proxy)
-                .map_err(anyhow::Error::from_boxed)?,
-        );
+        removed.extend(mode.remove(kube_proxy).map_err(anyhow::Error::from_boxed)?);
     }
-    if args.kube_proxy {
+    if kube_proxy {
         let leftovers = ferrovia_host::iptables::remove_leftovers()?;
         let tools = leftovers.tools.iter().filter(|tool| !tool.is_empty());
         removed.extend(tools.map(ToString::to_string));

@@ -5,7 +5,7 @@ use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
 
 use super::output::print;
-use crate::counters::{Report, read};
+use crate::counters::report::{Report, read};
 
 /// Flags of `ferrovia counters`.
 #[derive(Debug, Args)]

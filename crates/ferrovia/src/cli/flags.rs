@@ -1,13 +1,11 @@
-//! Flags that several commands share, as typed.
+//! The daemon's flags that `plan` has as well. They are turned into the daemon's, so that both mean the same.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
-use clap::{Args, ValueEnum};
-use ferrovia_core::desired::{LocalSetting, NodePortSetting, Settings};
-use ferrovia_core::family::{Family, PerFamily};
-use ipnet::IpNet;
+use clap::Args;
+use ferrovia_core::desired::Settings;
+
+use crate::config::{Config, flags};
 
 /// Which objects to use, and what shapes traffic.
 #[derive(Debug, Args)]
@@ -22,15 +20,15 @@ pub struct ShapeFlags {
 
     /// This node's address, instead of the Node object's
     #[arg(long, value_name = "IP")]
-    bind_address: Option<IpAddr>,
+    bind_address: Option<String>,
 
-    /// How to tell traffic of this node's pods from other traffic
+    /// How to tell traffic of this node's pods from other traffic: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
     #[arg(long, value_name = "MODE", default_value = "ClusterCIDR")]
-    detect_local_mode: DetectLocalMode,
+    detect_local_mode: String,
 
     /// Ranges of pod addresses, at most one a family (for ClusterCIDR)
-    #[arg(long, value_name = "CIDR[,CIDR]", value_delimiter = ',')]
-    cluster_cidr: Vec<IpNet>,
+    #[arg(long, value_name = "CIDR[,CIDR]")]
+    cluster_cidr: Option<String>,
 
     /// Bridge the pods are attached to (for BridgeInterface)
     #[arg(long, value_name = "NAME")]
@@ -44,7 +42,6 @@ pub struct ShapeFlags {
     #[arg(
         long,
         value_name = "CIDR[,CIDR]|primary|all",
-        value_delimiter = ',',
         default_value = "primary"
     )]
     nodeport_addresses: Vec<String>,
@@ -58,112 +55,32 @@ pub struct ShapeFlags {
     masquerade_bit: u8,
 }
 
-/// The ways to detect local traffic, spelled as kube-proxy spells them.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DetectLocalMode {
-    /// By the source address, with --cluster-cidr
-    #[value(name = "ClusterCIDR")]
-    ClusterCidr,
-    /// By the source address, with the Node object's podCIDRs
-    #[value(name = "NodeCIDR")]
-    NodeCidr,
-    /// By the bridge the packet comes from, with --pod-bridge-interface
-    #[value(name = "BridgeInterface")]
-    BridgeInterface,
-    /// By the name of the interface the packet comes from, with --pod-interface-name-prefix
-    #[value(name = "InterfaceNamePrefix")]
-    InterfaceNamePrefix,
-}
-
 impl ShapeFlags {
     /// The settings these flags mean.
     pub fn settings(&self) -> anyhow::Result<Settings> {
-        let bind_address = self.bind_address.filter(|ip| !ip.is_unspecified());
-        let of = |family| bind_address.filter(|ip| Family::of(*ip) == family);
-        Ok(Settings {
-            node_name: self.node_name()?,
-            node_ips: PerFamily::from_fn(of),
-            local: self.local()?,
-            masquerade_all: self.masquerade_all,
-            masquerade_bit: self.masquerade_bit,
-            node_ports: node_ports(&self.nodeport_addresses)?,
-            external_ips: true,
-        })
+        Ok(Config::load(flags::parse(self.as_typed())?)?.settings)
     }
 
-    fn node_name(&self) -> anyhow::Result<String> {
-        let name = match &self.node_name {
-            Some(name) => name.clone(),
-            None => std::fs::read_to_string("/proc/sys/kernel/hostname")
-                .context("cannot read the host name; give --node-name")?,
-        };
-        let name = name.trim().to_lowercase();
-        ensure!(!name.is_empty(), "--node-name: the name is empty");
-        Ok(name)
-    }
-
-    fn local(&self) -> anyhow::Result<LocalSetting> {
-        Ok(match self.detect_local_mode {
-            DetectLocalMode::ClusterCidr => {
-                LocalSetting::ClusterCidr(one_per_family(&self.cluster_cidr)?)
-            }
-            DetectLocalMode::NodeCidr => LocalSetting::NodeCidr,
-            DetectLocalMode::BridgeInterface => LocalSetting::Interface(interface(
-                self.pod_bridge_interface.as_deref(),
-                "--detect-local-mode=BridgeInterface needs --pod-bridge-interface",
-            )?),
-            DetectLocalMode::InterfaceNamePrefix => LocalSetting::InterfacePrefix(interface(
-                self.pod_interface_name_prefix.as_deref(),
-                "--detect-local-mode=InterfaceNamePrefix needs --pod-interface-name-prefix",
-            )?),
-        })
-    }
-}
-
-fn one_per_family(cidrs: &[IpNet]) -> anyhow::Result<Vec<IpNet>> {
-    let v4 = cidrs
-        .iter()
-        .filter(|net| Family::of_net(net) == Family::V4)
-        .count();
-    ensure!(
-        v4 <= 1 && cidrs.len() - v4 <= 1,
-        "--cluster-cidr: at most one range of each family"
-    );
-    Ok(cidrs.iter().map(IpNet::trunc).collect())
-}
-
-/// The kernel's limit for the name of an interface.
-const LONGEST_IFNAME: usize = 15;
-
-/// Interface names end up in rules and in the text that `plan` prints.
-fn interface(name: Option<&str>, missing: &'static str) -> anyhow::Result<String> {
-    let name = name.filter(|name| !name.is_empty()).context(missing)?;
-    let fits = name
-        .bytes()
-        .all(|b| b.is_ascii_graphic() && !matches!(b, b'/' | b'"' | b'\\' | b'*'));
-    ensure!(
-        fits && name.len() <= LONGEST_IFNAME,
-        "{name:?} is not the name of an interface"
-    );
-    Ok(name.to_owned())
-}
-
-fn node_ports(values: &[String]) -> anyhow::Result<NodePortSetting> {
-    match values {
-        [] => Ok(NodePortSetting::Any),
-        [word] if word == "primary" => Ok(NodePortSetting::Primary),
-        [word] if word == "all" => Ok(NodePortSetting::Any),
-        _ => {
-            let nets = values.iter().map(|value| match value.parse::<IpNet>() {
-                Ok(net) => Ok(net.trunc()),
-                Err(_) if value == "primary" || value == "all" => {
-                    bail!("--nodeport-addresses: {value:?} cannot be combined with anything else")
-                }
-                Err(_) => {
-                    bail!("--nodeport-addresses: {value:?} is not a range such as 192.0.2.0/24")
-                }
-            });
-            Ok(NodePortSetting::Cidrs(nets.collect::<anyhow::Result<_>>()?))
-        }
+    fn as_typed(&self) -> Vec<String> {
+        let optional = [
+            ("node-name", &self.node_name),
+            ("bind-address", &self.bind_address),
+            ("cluster-cidr", &self.cluster_cidr),
+            ("pod-bridge-interface", &self.pod_bridge_interface),
+            ("pod-interface-name-prefix", &self.pod_interface_name_prefix),
+        ];
+        let optional = optional
+            .iter()
+            .filter_map(|(name, value)| Some(format!("--{name}={}", value.as_ref()?)));
+        [
+            format!("--manifests={}", self.manifests.display()),
+            format!("--detect-local-mode={}", self.detect_local_mode),
+            format!("--nodeport-addresses={}", self.nodeport_addresses.join(",")),
+            format!("--masquerade-all={}", self.masquerade_all),
+            format!("--masquerade-bit={}", self.masquerade_bit),
+        ]
+        .into_iter()
+        .chain(optional)
+        .collect()
     }
 }

@@ -1,81 +1,200 @@
-//! What people type. Flags as typed are in `flags.rs`; each command turns them into what it needs.
+//! What people type. Without a command, and called as `kube-proxy`, the program is the daemon, whose flags are in
+//! [`config::flags`](crate::config::flags); the other commands' are here.
 
 mod cleanup;
 mod counters;
 mod flags;
+mod help;
 mod output;
 mod plan;
 mod run;
 
+use std::ffi::OsString;
+use std::path::Path;
+
 use clap::{Parser, Subcommand};
 pub use flags::ShapeFlags;
-use tracing_subscriber::EnvFilter;
+
+use crate::config::flags::FlagError;
+use crate::logging::{self, LogSettings};
 
 const ABOUT: &str = "A service proxy for Kubernetes nodes, and a layer 4 load balancer for machines without Kubernetes";
 
 const LONG_ABOUT: &str = "\
 Ferrovia makes connections to a Service's stable address reach one of its pods, by programming this node's kernel. It does \
-kube-proxy's job from the same objects, which it takes from a folder of manifests and follows as they change.
+kube-proxy's job, with kube-proxy's flags and configuration file, from the objects of an API server or of a folder of manifests, and follows \
+them as they change.
 
 Try it without touching anything:
     ferrovia plan --manifests examples/
 
 Run it (needs CAP_NET_ADMIN):
-    ferrovia run --manifests /etc/ferrovia/manifests
+    ferrovia --config /etc/kube-proxy/config.conf        in a cluster, in the place of kube-proxy
+    ferrovia --manifests /etc/ferrovia/manifests         without Kubernetes
 
 Rules stay in the kernel when ferrovia ends, so that a restart or an upgrade interrupts nothing; `ferrovia cleanup` removes them.";
 
-/// The command line.
+/// The commands and what each is for.
+const COMMANDS: [(&str, &str); 4] = [
+    ("run", "Run the proxy; the same as no command"),
+    (
+        "plan",
+        "Print the ruleset for a folder of manifests as nft text; touches nothing",
+    ),
+    (
+        "counters",
+        "Show how many connections each service and each endpoint got",
+    ),
+    ("cleanup", "Remove our rules from the kernel"),
+];
+
+/// The name the program goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// Itself, with commands.
+    Ferrovia,
+    /// Somebody put it in the place of a kube-proxy.
+    KubeProxy,
+}
+
+impl Program {
+    fn called(name: &OsString) -> Self {
+        let name = Path::new(name).file_name();
+        if name.is_some_and(|name| name == "kube-proxy") {
+            Self::KubeProxy
+        } else {
+            Self::Ferrovia
+        }
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ferrovia => "ferrovia",
+            Self::KubeProxy => "kube-proxy",
+        }
+    }
+}
+
+/// The commands that are not the daemon.
 #[derive(Debug, Parser)]
-#[command(name = "ferrovia", version, about = ABOUT, long_about = LONG_ABOUT, max_term_width = 100)]
-pub struct Cli {
+#[command(name = "ferrovia", about = ABOUT, long_about = LONG_ABOUT, max_term_width = 100)]
+struct Cli {
     #[command(subcommand)]
     command: Command,
 
     /// How much to log: 0 for what matters, 4 for every sync, 6 for every rule written (FERROVIA_LOG overrides it)
-    #[arg(short, long, value_name = "LEVEL", default_value_t = 0, global = true)]
-    verbosity: u8,
+    #[arg(
+        short,
+        long,
+        alias = "v",
+        value_name = "LEVEL",
+        default_value_t = 0,
+        global = true
+    )]
+    verbosity: u32,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the proxy: read objects, program the kernel, follow every change
-    Run(run::RunArgs),
     /// Print the ruleset for a folder of manifests as nft text; touches nothing, needs no privileges
-    Plan(plan::PlanArgs),
+    Plan(Box<plan::PlanArgs>),
     /// Show how many connections each service and each endpoint got, read from the kernel
     Counters(counters::CountersArgs),
     /// Remove our rules from the kernel
     Cleanup(cleanup::CleanupArgs),
 }
 
-impl Cli {
-    /// Does what was asked for.
-    pub fn run(self) -> anyhow::Result<()> {
-        init_log(self.verbosity);
-        match self.command {
-            Command::Run(args) => run::run(args),
-            Command::Plan(args) => plan::plan(&args),
-            Command::Counters(args) => counters::counters(&args),
-            Command::Cleanup(args) => cleanup::cleanup(&args),
+/// A command line that cannot be read, with a word on where to look.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}\nSee '{program} --help'.{hint}")]
+pub struct UsageError {
+    what: String,
+    program: &'static str,
+    hint: String,
+}
+
+impl UsageError {
+    fn new(program: Program, error: &FlagError) -> Self {
+        let hint = match (error, program) {
+            (FlagError::Positional(word), Program::Ferrovia) => {
+                let names: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
+                if names.contains(&word.as_str()) {
+                    format!(" A command comes before its flags: ferrovia {word} ...")
+                } else {
+                    format!(" Commands are {}.", names.join(", "))
+                }
+            }
+            _ => String::new(),
+        };
+        let what = match error {
+            FlagError::Positional(_) => format!("{error} for {:?}", program.name()),
+            _ => error.to_string(),
+        };
+        Self {
+            what,
+            program: program.name(),
+            hint,
         }
     }
 }
 
-/// Logs go to standard error, so that what commands print can be piped.
-fn init_log(verbosity: u8) {
-    let level = match verbosity {
-        0..4 => "info",
-        4..6 => "debug",
-        _ => "trace",
+/// Does what the arguments ask for. The first is the name the program was called by.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
+    let mut arguments = arguments.into_iter();
+    let name = arguments.next().unwrap_or_default();
+    let program = Program::called(&name);
+    // A path that is not UTF-8 is told as one that does not exist, which is near enough.
+    let mut arguments: Vec<String> = arguments
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    if program == Program::KubeProxy {
+        return run::run(program, arguments);
+    }
+    command_first(&mut arguments);
+    match arguments.first().map(String::as_str) {
+        Some("plan" | "counters" | "cleanup") => other_command(arguments),
+        Some("help") => {
+            arguments.remove(0);
+            arguments.push("--help".to_owned());
+            main(std::iter::once(name).chain(arguments.into_iter().map(Into::into)))
+        }
+        Some("run") => run::run(program, arguments.split_off(1)),
+        _ => run::run(program, arguments),
+    }
+}
+
+/// The verbosity may stand before the command, which then changes places with it.
+fn command_first(arguments: &mut [String]) {
+    let takes_next = |argument: &str| matches!(argument, "-v" | "--v" | "--verbosity");
+    let is_verbosity = |argument: &str| {
+        ["-v", "--v=", "--verbosity="]
+            .iter()
+            .any(|start| argument.starts_with(start))
     };
-    let filter = EnvFilter::try_from_env("FERROVIA_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    // Only the first call counts; a test binary may come by here twice.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(ansi)
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .try_init();
+    let mut position = 0;
+    while let Some(argument) = arguments.get(position) {
+        position += match argument.as_str() {
+            argument if takes_next(argument) => 2,
+            argument if is_verbosity(argument) => 1,
+            argument if COMMANDS.iter().any(|(name, _)| *name == argument) => break,
+            _ => return,
+        };
+    }
+    if let Some(through) = arguments.get_mut(..=position) {
+        through.rotate_right(1);
+    }
+}
+
+fn other_command(arguments: Vec<String>) -> anyhow::Result<()> {
+    let cli = Cli::parse_from(std::iter::once("ferrovia".to_owned()).chain(arguments));
+    let _ = logging::init(&LogSettings {
+        verbosity: cli.verbosity,
+        ..LogSettings::default()
+    });
+    match cli.command {
+        Command::Plan(args) => plan::plan(&args),
+        Command::Counters(args) => counters::counters(&args),
+        Command::Cleanup(args) => cleanup::cleanup(args.kube_proxy),
+    }
 }

@@ -2,21 +2,18 @@
 
 use std::borrow::Borrow;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ferrovia_core::desired::{Builder, Delta, Desired, Settings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
 use ferrovia_core::model::node::Node;
-use ferrovia_core::plan::Found;
 use ferrovia_core::store::{Event, Store, Triggers};
 use ferrovia_core::wire::Kind;
 
-use super::backend::{Backend, SyncError, Written};
+use super::backend::Backend;
+use super::family::{FamilySync, Outcome};
 use super::node_wait::{NodeNeed, NodeWait, Wait};
-
-/// After so many full syncs that failed in a row, what is in the kernel is taken to be at fault and made anew.
-const FAILURES_BEFORE_REPLACING: u32 = 2;
 
 /// Everything the proxy knows and the modes it writes with.
 pub struct Engine {
@@ -40,59 +37,10 @@ pub struct Received {
     pub slices: u64,
 }
 
-/// One family's way into the kernel.
-struct FamilySync {
-    backend: Box<dyn Backend>,
-    /// What is in the kernel is not known, or known to be wrong.
-    needs_full: bool,
-    /// Full syncs that failed in a row.
-    failures: u32,
-    /// The rules were whole once; if they are not when we look again, somebody changed them.
-    was_written: bool,
-    /// When somebody did what is not written yet.
-    triggers: Vec<Box<str>>,
-}
-
-/// What kind of sync was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncKind {
-    /// The kernel was read back and compared with everything that is wanted.
-    Full,
-    /// Only what changed was written.
-    Partial,
-    /// Leftovers were removed.
-    Tidy,
-}
-
-/// One family's sync.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Which family.
-    pub family: Family,
-    /// What was done.
-    pub kind: SyncKind,
-    /// The kernel's rules had been changed by someone else and were mended.
-    pub repaired: bool,
-    /// How long it took, whether it succeeded or not.
-    pub took: Duration,
-    /// When somebody did what is in the kernel now, as the objects tell it: RFC 3339, unchecked.
-    pub triggers: Vec<Box<str>>,
-    /// What was done, or why it failed.
-    pub result: Result<Written, SyncError>,
-}
-
 impl Engine {
     /// An engine that knows nothing yet. A family without a backend is left alone.
     pub fn new(settings: Settings, backends: PerFamily<Option<Box<dyn Backend>>>) -> Self {
-        let family = |backend: Option<Box<dyn Backend>>| {
-            backend.map(|backend| FamilySync {
-                backend,
-                needs_full: true,
-                failures: 0,
-                was_written: false,
-                triggers: Vec::new(),
-            })
-        };
+        let family = |backend: Option<Box<dyn Backend>>| backend.map(FamilySync::new);
         Self {
             store: Store::new(&settings.node_name),
             builder: Builder::new(settings),
@@ -174,6 +122,12 @@ impl Engine {
         self.store.is_complete() && self.node_wait.is_over()
     }
 
+    /// As of the last sync, all that is wanted of a family is in the kernel.
+    pub fn is_in_sync(&self, family: Family) -> bool {
+        let sync = self.families[family].as_ref();
+        sync.is_some_and(|sync| !sync.needs_full)
+    }
+
     /// Somebody may have changed a family's rules, so they are to be compared with what is wanted.
     pub fn suspect(&mut self, family: Family) {
         if let Some(sync) = &mut self.families[family] {
@@ -216,30 +170,14 @@ impl Engine {
         families
             .into_iter()
             .flatten()
-            .any(|sync| !sync.needs_full && sync.backend.has_leftovers())
+            .any(FamilySync::has_leftovers)
     }
 
     /// Removes some of it.
     pub fn tidy(&mut self) -> Vec<Outcome> {
-        let tidy = |family: Family, sync: &mut Option<FamilySync>| {
-            let sync = sync
-                .as_mut()
-                .filter(|sync| !sync.needs_full && sync.backend.has_leftovers())?;
-            let start = Instant::now();
-            let result = sync.backend.tidy();
-            sync.needs_full |= result.is_err();
-            Some(Outcome {
-                family,
-                kind: SyncKind::Tidy,
-                repaired: false,
-                took: start.elapsed(),
-                triggers: Vec::new(),
-                result,
-            })
-        };
         Family::ALL
             .into_iter()
-            .filter_map(|family| tidy(family, &mut self.families[family]))
+            .filter_map(|family| self.families[family].as_mut()?.tidy(family))
             .collect()
     }
 
@@ -263,50 +201,11 @@ impl Engine {
     fn sync_family(&mut self, family: Family, delta: &Delta) -> Option<Outcome> {
         let sync = self.families[family].as_mut()?;
         let desired = self.builder.desired(family);
-        if !sync.needs_full && delta.is_empty() {
-            // Whatever happened makes no difference to the kernel.
-            sync.triggers.clear();
-            return None;
+        let mut outcome = sync.write(desired, delta, self.is_partial)?;
+        if outcome.result.is_ok() {
+            outcome.cleanup = sync.owed.settle(desired, &self.addresses);
         }
-        let start = Instant::now();
-        let kind = if sync.needs_full {
-            SyncKind::Full
-        } else {
-            SyncKind::Partial
-        };
-        let found = if self.is_partial {
-            Found::Keep
-        } else if sync.failures < FAILURES_BEFORE_REPLACING {
-            Found::Adopt
-        } else {
-            Found::Replace
-        };
-        let result = match kind {
-            SyncKind::Full => sync.backend.full(desired, found),
-            _ => sync.backend.partial(desired, delta),
-        };
-        // A full sync that was asked for without a change and still found something to write has met somebody else's work.
-        let changed = result.as_ref().is_ok_and(|written| written.changed);
-        let repaired = kind == SyncKind::Full && sync.was_written && delta.is_empty() && changed;
-        sync.needs_full = result.is_err();
-        sync.failures = match (&result, kind) {
-            (Err(_), SyncKind::Full) => sync.failures.saturating_add(1),
-            (Err(_), _) => sync.failures,
-            (Ok(_), _) => 0,
-        };
-        sync.was_written |= result.is_ok();
-        let triggers = match &result {
-            Ok(_) => std::mem::take(&mut sync.triggers),
-            Err(_) => Vec::new(),
-        };
-        Some(Outcome {
-            family,
-            kind,
-            repaired,
-            took: start.elapsed(),
-            triggers,
-            result,
-        })
+        Some(outcome)
     }
 }
 

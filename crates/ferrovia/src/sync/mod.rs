@@ -5,13 +5,15 @@
 
 pub mod backend;
 mod engine;
+mod family;
 mod node_wait;
 mod observer;
 mod pacer;
 mod run;
 
-pub use engine::{Engine, Outcome, Received, SyncKind};
+pub use engine::{Engine, Received};
+pub use family::{Outcome, SyncKind};
 pub use node_wait::{NodeNeed, Wait};
 pub use observer::Observer;
 pub use pacer::{Pace, Pacer};
-pub use run::{Input, Stop, run};
+pub use run::{Input, Question, Stop, run};

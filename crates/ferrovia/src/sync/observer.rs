@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use super::engine::{Engine, Outcome};
+use super::engine::Engine;
+use super::family::Outcome;
 
 /// Hears of what the loop does. The loop waits for every answer, so none may take long.
 pub trait Observer {
@@ -14,6 +15,10 @@ pub trait Observer {
         Ok(())
     }
 
-    /// What was due is done: what each family that had something to write came to. Breaking ends the loop.
+    /// A sync begins.
+    fn syncing(&mut self) {}
+
+    /// A sync has ended: what each family that had something to write came to. One that had nothing is in sync. Breaking ends the
+    /// loop.
     fn synced(&mut self, engine: &Engine, outcomes: &[Outcome]) -> ControlFlow<()>;
 }

@@ -1,5 +1,6 @@
 //! The loop: takes what comes in, syncs when the pacer says so.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
 
-use super::engine::{Engine, Outcome, SyncKind};
+use super::engine::Engine;
+use super::family::{Outcome, SyncKind};
 use super::node_wait::Wait;
 use super::observer::Observer;
 use super::pacer::{Due, Pace, Pacer};
@@ -31,8 +33,28 @@ pub enum Input {
     ForeignChange(Option<Family>),
     /// No more events will come, for this reason.
     SourceEnded(String),
+    /// Somebody wants to know something.
+    Ask(Question),
     /// Leave everything as it is and end.
     Stop,
+    /// The same, with an error.
+    Fail(String),
+}
+
+/// Something that only the loop knows. It waits for the question to be dealt with, so that must not take long.
+pub struct Question(Box<dyn FnOnce(&Engine) + Send + Sync>);
+
+impl Question {
+    /// Calls this with the engine, on the loop's thread.
+    pub fn new(ask: impl FnOnce(&Engine) + Send + Sync + 'static) -> Self {
+        Self(Box::new(ask))
+    }
+}
+
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Question")
+    }
 }
 
 /// Why the loop ended.
@@ -65,12 +87,16 @@ pub fn run(
         match inputs.recv_timeout(idle) {
             Ok(input) => {
                 // What has piled up while we were busy is one change.
+                let mut is_news = false;
                 for input in std::iter::once(input).chain(inputs.try_iter()) {
+                    is_news |= !matches!(input, Input::Ask(_));
                     if let ControlFlow::Break(stop) = take_in(&mut engine, &mut pacer, input) {
                         return stop;
                     }
                 }
-                observer.received(&engine);
+                if is_news {
+                    observer.received(&engine);
+                }
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -83,7 +109,9 @@ pub fn run(
         {
             return Stop::Failed(why);
         }
-        let outcomes = do_what_is_due(&mut engine, &mut pacer);
+        let Some(outcomes) = do_what_is_due(&mut engine, &mut pacer, observer) else {
+            continue;
+        };
         outcomes.iter().for_each(log);
         if observer.synced(&engine, &outcomes).is_break() {
             return Stop::Satisfied;
@@ -107,29 +135,34 @@ fn wait_for_node(engine: &mut Engine, pacer: &mut Pacer) -> Result<Duration, Str
     Ok(limit.map_or(idle, |at| idle.min(at.saturating_duration_since(now))))
 }
 
-fn do_what_is_due(engine: &mut Engine, pacer: &mut Pacer) -> Vec<Outcome> {
+/// What was done, if anything was due.
+fn do_what_is_due(
+    engine: &mut Engine,
+    pacer: &mut Pacer,
+    observer: &mut impl Observer,
+) -> Option<Vec<Outcome>> {
     let now = Instant::now();
-    let due = pacer.due(now);
     if !engine.is_ready() {
         pacer.not_ready(now);
-        return Vec::new();
+        return None;
     }
+    let due = pacer.due(now)?;
+    observer.syncing();
     let outcomes = match due {
-        None => return Vec::new(),
-        Some(Due::Sync) => engine.sync(),
-        Some(Due::Check) => {
+        Due::Sync => engine.sync(),
+        Due::Check => {
             pacer.checked(now);
             engine.check();
             engine.sync()
         }
-        Some(Due::Tidy) => engine.tidy(),
+        Due::Tidy => engine.tidy(),
     };
     let succeeded = outcomes.iter().all(|outcome| outcome.result.is_ok());
     match due {
-        Some(Due::Tidy) => pacer.tidied(succeeded, engine.has_leftovers(), Instant::now()),
-        _ => pacer.synced(succeeded, engine.has_leftovers(), Instant::now()),
+        Due::Tidy => pacer.tidied(succeeded, engine.has_leftovers(), Instant::now()),
+        Due::Sync | Due::Check => pacer.synced(succeeded, engine.has_leftovers(), Instant::now()),
     }
-    outcomes
+    Some(outcomes)
 }
 
 fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<Stop> {
@@ -155,7 +188,9 @@ fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<
             pacer.request_repair(Instant::now());
         }
         Input::SourceEnded(why) => return ControlFlow::Break(Stop::SourceEnded(why)),
+        Input::Ask(question) => (question.0)(engine),
         Input::Stop => return ControlFlow::Break(Stop::Asked),
+        Input::Fail(why) => return ControlFlow::Break(Stop::Failed(why)),
     }
     ControlFlow::Continue(())
 }

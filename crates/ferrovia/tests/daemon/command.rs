@@ -116,41 +116,6 @@ fn without_the_capability_the_error_names_it() {
 }
 
 #[test]
-fn counters_count_connections_and_refusals() {
-    let node = Node::new();
-    node.write("web.yaml", &web(&["2.10"]));
-    node.write(
-        "empty.yaml",
-        &super::support::service("empty", 11, 30081, &[]),
-    );
-    node.start();
-    // A flow with one endpoint makes sixteen calls.
-    node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080\npod-c > 10.96.0.11:80 => refused");
-    let output = node
-        .ferrovia()
-        .arg("counters")
-        .output()
-        .expect("ferrovia can be started");
-    let said = text(&output);
-    let count = |words: &str| -> u64 {
-        let line = said
-            .lines()
-            .find(|line| line.contains(words))
-            .unwrap_or_else(|| panic!("no {words:?} in\n{said}"));
-        line.split_whitespace()
-            .rev()
-            .find_map(|word| word.parse().ok())
-            .expect("a count")
-    };
-    assert!(count("10.96.0.10:80/tcp") >= 8, "{said}");
-    assert!(count("10.96.0.11:80/tcp") >= 1, "{said}");
-    assert!(
-        said.contains("default/web (IPv4)") && said.contains("share 100.0 %"),
-        "{said}"
-    );
-}
-
-#[test]
 fn help_explains_and_version_tells() {
     let help = text(&ferrovia(&["--help"]));
     for word in ["run", "plan", "counters", "cleanup", "CAP_NET_ADMIN"] {

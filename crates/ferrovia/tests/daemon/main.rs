@@ -4,12 +4,14 @@
 //! - `restart`: ending, being killed, starting again
 //! - `drift`: other people's hands in our tables
 //! - `takeover`: kube-proxy was here before
+//! - `counters`: what is counted, for whom, and for how long
 //! - `command`: exit codes, messages, privileges
 //! - `random`: any chain of changes ends like one full sync
 
 mod command;
 #[path = "../common/mod.rs"]
 mod common;
+mod counters;
 mod drift;
 mod follow;
 mod random;

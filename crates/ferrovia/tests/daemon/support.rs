@@ -63,8 +63,14 @@ impl Node {
 
     /// `ferrovia run --once` on the folder.
     pub(crate) fn once(&self) -> Output {
+        self.once_with(&[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn once_with(&self, flags: &[&str]) -> Output {
         self.run_command()
             .arg("--once")
+            .args(flags)
             .output()
             .expect("ferrovia can be started")
     }

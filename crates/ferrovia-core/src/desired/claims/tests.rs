@@ -32,15 +32,19 @@ fn claim(port: u16) -> Claim {
     Claim::NodePort(Family::V4, port, Protocol::Tcp)
 }
 
-fn one(number: u16, service: &str) -> BTreeSet<(Claim, PortKey)> {
-    BTreeSet::from([(claim(number), port(service))])
+fn one(number: u16, service: &str) -> [(Claim, PortKey); 1] {
+    [(claim(number), port(service))]
+}
+
+fn winner(claims: &Claims) -> Option<&PortKey> {
+    claims.claimants.get(&claim(1))?.winner()
 }
 
 fn names(moved: &BTreeSet<ServiceKey>) -> Vec<&str> {
     moved.iter().map(ServiceKey::name).collect()
 }
 
-const NONE: BTreeSet<(Claim, PortKey)> = BTreeSet::new();
+const NONE: [(Claim, PortKey); 0] = [];
 
 #[test]
 fn the_older_wins_whoever_comes_first() {
@@ -56,18 +60,14 @@ fn the_older_wins_whoever_comes_first() {
         ((0, 1), (1, 2), "a"),
         ((1, 2), (0, 1), "b"),
     ];
-    for (a, b, winner) in cases {
+    for (a, b, older) in cases {
         for order in [["a", "b"], ["b", "a"]] {
             let mut claims = Claims::default();
             for name in order {
                 let (second, appeared) = if name == "a" { a } else { b };
                 claims.restate(&NONE, &one(1, name), age(second, appeared));
             }
-            assert_eq!(
-                claims.winner(&claim(1)),
-                Some(&port(winner)),
-                "{a:?} {b:?} {order:?}"
-            );
+            assert_eq!(winner(&claims), Some(&port(older)), "{a:?} {b:?} {order:?}");
         }
     }
 }
@@ -89,7 +89,7 @@ fn the_winner_does_not_depend_on_the_order_of_claims() {
             let (name, age) = ages[i];
             claims.restate(&NONE, &one(1, name), age);
         }
-        assert_eq!(claims.winner(&claim(1)), Some(&port("c")), "{order:?}");
+        assert_eq!(winner(&claims), Some(&port("c")), "{order:?}");
     }
 }
 
@@ -131,6 +131,30 @@ fn only_those_who_win_or_lose_are_named() {
     claims.restate(&one(2, "c"), &NONE, age(3, 0));
     claims.restate(&one(2, "a"), &NONE, age(9, 0));
     assert!(claims.claimants.is_empty());
+}
+
+/// Whatever comes and goes, the answer is that of a search through all of them.
+#[test]
+fn the_winner_is_kept_right_through_any_changes() {
+    let mut claims = Claims::default();
+    let mut staked = BTreeSet::new();
+    // Any sequence will do that stakes and withdraws at both ends and in between.
+    for step in 0..2_000_u32 {
+        let n = step.wrapping_mul(2_654_435_761) >> 27;
+        let name = format!("s{n:02}");
+        // A third have no creation time.
+        let age = age(n % 3 * (1 + n * 7 % 50), u64::from(n % 5));
+        if staked.remove(&n) {
+            claims.restate(&one(1, &name), &NONE, age);
+        } else {
+            staked.insert(n);
+            claims.restate(&NONE, &one(1, &name), age);
+        }
+        let all = claims.claimants.get(&claim(1)).map(|found| &found.all);
+        let oldest = all.and_then(|all| all.iter().min_by(|a, b| by_age(a, b)));
+        assert_eq!(winner(&claims), oldest.map(|oldest| &oldest.port));
+        assert_eq!(all.map_or(0, |all| all.len()), staked.len());
+    }
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn port(
         frontends: frontends.into(),
         cluster: Arc::default(),
         local: if local { [endpoint].into() } else { [].into() },
+        answering: None,
         any_endpoints: any,
         internal_policy: policies[0],
         external_policy: policies[1],

@@ -12,6 +12,7 @@ use super::{
     Field, FieldType, Match, Name, PriorityValue, Rule, Sense, SetUpdate, Statement, Verdict,
 };
 use crate::family::Family;
+use crate::model::Protocol;
 
 /// A 32-bit register by its kernel number, 8 to 23. The kernel also has names for groups of four (1 is 8 to 11, and so on); those never
 /// occur here, decoding turns them into the number of their first register.
@@ -71,6 +72,13 @@ pub enum Expr {
         dreg: Reg,
         /// Which.
         key: CtKey,
+    },
+    /// Loads what a connection was addressed to.
+    CtOriginal {
+        /// Where to.
+        dreg: Reg,
+        /// Which part.
+        key: OriginalKey,
     },
     /// Ends the rule unless registers compare.
     Cmp {
@@ -152,16 +160,16 @@ pub enum Expr {
     Masquerade,
     /// Answers with port unreachable.
     Reject,
-    /// Changes a dynamic map from the packet's path.
+    /// Changes a dynamic set or map from the packet's path.
     Dynset {
-        /// The map.
+        /// The set.
         set: Name,
         /// What to do.
         op: DynsetOp,
         /// Where the key is.
         key: Reg,
-        /// Where the data are.
-        data: Reg,
+        /// Where the data are, if it is a map.
+        data: Option<Reg>,
         /// How long the element lives, 0 for the set's own.
         timeout_ms: u64,
     },
@@ -198,6 +206,17 @@ pub enum CtKey {
     State = 0,
     /// Translated, confirmed, …
     Status = 2,
+}
+
+/// Part of the destination a connection was made to. The numbers are the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginalKey {
+    /// The port.
+    Port = 12,
+    /// The IPv4 address.
+    Ipv4 = 20,
+    /// The IPv6 address.
+    Ipv6 = 22,
 }
 
 /// A comparison. The numbers are the kernel's.
@@ -249,6 +268,7 @@ impl Code {
         match condition {
             Match::CtStateNew => self.ct_bits(CtKey::State, CT_STATE_NEW),
             Match::CtStatusDnat => self.ct_bits(CtKey::Status, CT_STATUS_DNAT),
+            Match::Protocol(protocol) => self.protocol(*protocol),
             Match::MarkBits(bits) => self.meta_bits(MetaKey::Mark, *bits),
             Match::PriorityBits(bits) => self.meta_bits(MetaKey::Priority, *bits),
             Match::Source(net, sense) => self.inside(Field::Saddr, net, *sense),
@@ -288,6 +308,15 @@ impl Code {
     fn ct_bits(&mut self, key: CtKey, bits: u32) {
         self.out.push(Expr::Ct { dreg: R0, key });
         self.any_bit(bits);
+    }
+
+    fn protocol(&mut self, protocol: Protocol) {
+        self.field(R0, Field::L4Proto);
+        self.out.push(Expr::Cmp {
+            sreg: R0,
+            op: CmpOp::Eq,
+            data: SmallVec::from_slice(&[protocol.number()]),
+        });
     }
 
     fn meta_bits(&mut self, key: MetaKey, bits: u32) {
@@ -401,20 +430,22 @@ impl Code {
     }
 
     fn dynamic(&mut self, update: &SetUpdate) {
-        let (map, key, op, timeout_ms) = match update {
-            SetUpdate::Refresh { map, key, timeout } => {
-                (map, key, DynsetOp::Update, u64::from(*timeout) * 1000)
-            }
+        let (set, key, op, timeout) = match update {
+            SetUpdate::Count { set, key, timeout } => (set, key, DynsetOp::Update, *timeout),
+            SetUpdate::Refresh { map, key, timeout } => (map, key, DynsetOp::Update, *timeout),
             SetUpdate::Delete { map, key } => (map, key, DynsetOp::Delete, 0),
         };
-        let data = self.key(R0, key);
-        self.field(data, Field::Priority);
+        let behind_key = self.key(R0, key);
+        let is_map = !matches!(update, SetUpdate::Count { .. });
+        if is_map {
+            self.field(behind_key, Field::Priority);
+        }
         self.out.push(Expr::Dynset {
-            set: map.clone(),
+            set: set.clone(),
             op,
             key: R0,
-            data,
-            timeout_ms,
+            data: is_map.then_some(behind_key),
+            timeout_ms: u64::from(timeout) * 1000,
         });
     }
 
@@ -444,6 +475,17 @@ impl Code {
             Field::Saddr => self.payload(dreg, Header::Network, saddr, len),
             Field::Daddr => self.payload(dreg, Header::Network, daddr, len),
             Field::Dport => self.payload(dreg, Header::Transport, 2, 2),
+            Field::OriginalDaddr => self.out.push(Expr::CtOriginal {
+                dreg,
+                key: match self.family {
+                    Family::V4 => OriginalKey::Ipv4,
+                    Family::V6 => OriginalKey::Ipv6,
+                },
+            }),
+            Field::OriginalDport => self.out.push(Expr::CtOriginal {
+                dreg,
+                key: OriginalKey::Port,
+            }),
             Field::L4Proto => self.out.push(Expr::Meta {
                 dreg,
                 key: MetaKey::L4Proto,
@@ -484,7 +526,9 @@ impl Code {
 
     fn field_len(&self, field: Field) -> usize {
         match field {
-            Field::Saddr | Field::Daddr => FieldType::addr(self.family).width(),
+            Field::Saddr | Field::Daddr | Field::OriginalDaddr => {
+                FieldType::addr(self.family).width()
+            }
             _ => 4,
         }
     }

@@ -87,6 +87,4 @@ pub struct ObservedElement {
     pub data: Option<Data>,
     /// Its comment.
     pub comment: Option<Box<str>>,
-    /// Packets that matched it, if it counts.
-    pub packets: u64,
 }

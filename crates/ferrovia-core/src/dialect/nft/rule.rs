@@ -6,6 +6,7 @@
 use ipnet::IpNet;
 
 use super::Name;
+use crate::model::Protocol;
 
 /// One rule of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,11 @@ pub enum Field {
     L4Proto,
     /// Its destination port.
     Dport,
+    /// The address its connection was made to, before any translation.
+    OriginalDaddr,
+    /// The port its connection was made to, before any translation. `nft` takes this only in a rule that asks for one protocol
+    /// ([`Match::Protocol`]). If that rule has [`Field::Dport`] too it must come first, or `nft` cannot load its own listing.
+    OriginalDport,
     /// The scratch register.
     Priority,
     /// Some bits of the scratch register.
@@ -85,6 +91,8 @@ pub enum Match {
     CtStateNew,
     /// The connection's destination has been translated.
     CtStatusDnat,
+    /// The transport protocol.
+    Protocol(Protocol),
     /// One of these bits of the packet mark is set.
     MarkBits(u32),
     /// One of these bits of the scratch register is set.
@@ -137,7 +145,7 @@ pub enum Statement {
     Masquerade,
     /// Gives the connection the destination a map holds for a key; goes on if it holds none.
     Dnat(Vec<Field>, Name),
-    /// Changes a dynamic map.
+    /// Changes a dynamic set or map. The rule ends here if the set is full.
     Dynamic(SetUpdate),
 }
 
@@ -154,9 +162,18 @@ pub enum PriorityValue {
     Map(Vec<Field>, Name),
 }
 
-/// A change to a dynamic map whose data is the scratch register.
+/// A change to a dynamic set, or to a dynamic map whose data is the scratch register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetUpdate {
+    /// Adds the key to a set whose elements count, or, if it is there, counts and starts its time-out anew.
+    Count {
+        /// The set.
+        set: Name,
+        /// The key.
+        key: Vec<Field>,
+        /// Seconds until the element goes.
+        timeout: u32,
+    },
     /// Adds the key with the scratch register as data, or, if it is there, starts its time-out anew.
     Refresh {
         /// The map.

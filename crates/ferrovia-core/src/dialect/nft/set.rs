@@ -25,7 +25,8 @@ pub struct SetSpec {
     pub interval: bool,
     /// Packets add elements, each with a time-out of its own; holds at most so many.
     pub dynamic: Option<u32>,
-    /// Every element counts the packets that matched it.
+    /// Every element counts the packets that matched it. That is dear: the kernel takes as long for a counter as for the element it is of
+    /// (2.5 µs, kernel 6.18), so only sets that packets fill should have it.
     pub counter: bool,
 }
 

@@ -144,7 +144,6 @@ fn add_element(
         key_end: element.key_end.clone(),
         data: element.data.clone(),
         comment: element.comment.clone(),
-        packets: 0,
     };
     match set.elements.insert(element.key.clone(), new) {
         None => Ok(()),

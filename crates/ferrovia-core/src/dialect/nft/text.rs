@@ -313,6 +313,7 @@ fn match_text(f: &mut Formatter<'_>, condition: &Match, ip: &str) -> fmt::Result
     match condition {
         Match::CtStateNew => f.write_str("ct state new"),
         Match::CtStatusDnat => f.write_str("ct status dnat"),
+        Match::Protocol(protocol) => write!(f, "meta l4proto {protocol}"),
         Match::MarkBits(bits) => write!(f, "meta mark & {bits:#010x} != 0x00000000"),
         Match::PriorityBits(bits) => write!(f, "meta priority & {} != none", ClassId(*bits)),
         Match::Source(net, sense) => write!(f, "{ip} saddr {}{}", not(*sense), NetText(net)),
@@ -363,6 +364,13 @@ fn statement_text(f: &mut Formatter<'_>, statement: &Statement, ip: &str) -> fmt
         Statement::Reject => f.write_str("reject"),
         Statement::Masquerade => f.write_str("masquerade fully-random"),
         Statement::Dnat(key, map) => write!(f, "dnat {ip} to {} map @{map}", KeyExpr(key, ip)),
+        Statement::Dynamic(SetUpdate::Count { set, key, timeout }) => {
+            write!(
+                f,
+                "update @{set} {{ {} timeout {timeout}s }}",
+                KeyExpr(key, ip)
+            )
+        }
         Statement::Dynamic(SetUpdate::Refresh { map, key, timeout }) => {
             write!(
                 f,
@@ -395,6 +403,8 @@ impl Display for KeyExpr<'_> {
                 Field::Daddr => write!(f, "{ip} daddr")?,
                 Field::L4Proto => f.write_str("meta l4proto")?,
                 Field::Dport => f.write_str("th dport")?,
+                Field::OriginalDaddr => write!(f, "ct original {ip} daddr")?,
+                Field::OriginalDport => f.write_str("ct original proto-dst")?,
                 Field::Priority => f.write_str("meta priority")?,
                 Field::PriorityBits(bits) => write!(f, "meta priority & {}", ClassId(*bits))?,
                 Field::Random(modulus) => write!(f, "numgen random mod {modulus}")?,

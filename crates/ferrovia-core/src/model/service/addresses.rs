@@ -25,26 +25,29 @@ pub(super) fn cluster_ips(
     };
     let mut found = PerFamily::<Option<IpAddr>>::default();
     for (i, text) in texts.iter().enumerate() {
-        let field = if listed {
-            format!("spec.clusterIPs[{i}]")
-        } else {
-            "spec.clusterIP".into()
+        let field = || {
+            if listed {
+                format!("spec.clusterIPs[{i}]")
+            } else {
+                "spec.clusterIP".into()
+            }
         };
-        let Some(ip) = frontend_ip(&field, text, warnings) else {
+        let Some(ip) = frontend_ip(field, text, warnings) else {
             continue;
         };
         let family = Family::of(ip);
         // Where families are listed they decide: an address that has no family beside it is not in use.
-        if !spec.ip_families.is_empty() && spec.ip_families.get(i) != Some(&family.to_string()) {
+        let listed_family = spec.ip_families.get(i).map(String::as_str);
+        if !spec.ip_families.is_empty() && listed_family != Some(family.name()) {
             warnings.add(
-                field,
+                field(),
                 format!("{ip} does not match spec.ipFamilies[{i}]; it is not served"),
             );
         } else if found[family].is_none() {
             found[family] = Some(ip);
         } else {
             warnings.add(
-                field,
+                field(),
                 format!("{ip} is a second {family} cluster IP; it is not served"),
             );
         }
@@ -61,7 +64,7 @@ pub(super) fn external_ips(spec: &wire::ServiceSpec, warnings: &mut Warnings<'_>
         .enumerate()
         .filter(|(_, text)| !text.trim().is_empty())
     {
-        let ip = frontend_ip(&format!("spec.externalIPs[{i}]"), text, warnings);
+        let ip = frontend_ip(|| format!("spec.externalIPs[{i}]"), text, warnings);
         found.extend(ip.filter(|ip| !found.contains(ip)));
     }
     found.into()
@@ -78,7 +81,7 @@ pub(super) fn load_balancer_ips(
         let is_vip = ingress.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
         if is_vip && !ingress.ip.is_empty() {
             let ip = frontend_ip(
-                &format!("status.loadBalancer.ingress[{i}].ip"),
+                || format!("status.loadBalancer.ingress[{i}].ip"),
                 &ingress.ip,
                 warnings,
             );
@@ -126,17 +129,22 @@ pub(super) fn withhold_unprotected(
     ips.retain(is_protected);
 }
 
-/// Reads an address that clients use, unless it is one that must never reach the kernel.
-fn frontend_ip(field: &str, text: &str, warnings: &mut Warnings<'_>) -> Option<IpAddr> {
+/// Reads an address that clients use, unless it is one that must never reach the kernel. The field's name is for warnings; addresses are
+/// many and bad ones few.
+fn frontend_ip(
+    field: impl Fn() -> String,
+    text: &str,
+    warnings: &mut Warnings<'_>,
+) -> Option<IpAddr> {
     let Some(ip) = parse_ip(text) else {
         warnings.add(
-            field,
+            field(),
             format!("{} is not an address; it is not served", excerpt(text)),
         );
         return None;
     };
     if let Some(reason) = refused(ip) {
-        warnings.add(field, format!("{ip} is {reason}; it is not served"));
+        warnings.add(field(), format!("{ip} is {reason}; it is not served"));
         return None;
     }
     Some(ip)

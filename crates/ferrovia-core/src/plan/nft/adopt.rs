@@ -111,7 +111,7 @@ impl<'a> Kernel<'a> {
                 continue;
             };
             if let Some(Data::Value(value)) = &element.data
-                && let Some(target) = target(value)
+                && let Some(target) = target(value.as_bytes())
             {
                 by_port
                     .entry(id & PORT_BITS)
@@ -183,7 +183,7 @@ impl<'a> Kernel<'a> {
                 .number(list)
                 .number(slot)
                 .build();
-            return target(self.value(SetId::Endpoints, &key)?);
+            return target(self.value(SetId::Endpoints, &key)?.as_bytes());
         }
         let key = KeyBuilder::new().number(list).number(slot).build();
         let number = self.id(SetId::StickySlots, &key)? & !LIST_BITS;
@@ -197,8 +197,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<u32> {
 }
 
 /// An endpoint as elements hold it.
-pub(super) fn target(value: &Key) -> Option<Target> {
-    let bytes = value.as_bytes();
+pub(super) fn target(bytes: &[u8]) -> Option<Target> {
     let (ip, rest): (IpAddr, _) = match bytes.len() {
         8 => (
             <[u8; 4]>::try_from(bytes.get(..4)?).ok()?.into(),

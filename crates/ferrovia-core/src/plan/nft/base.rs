@@ -5,6 +5,7 @@
 
 use ipnet::IpNet;
 
+use super::count;
 use super::layout::{
     BY_SOURCE, CLASS_BITS, MASQUERADE, PORT_BITS, SetId, TAG, chain, node_port_key, service_key,
 };
@@ -43,8 +44,10 @@ impl ChainRules {
 }
 
 /// All fixed chains, those that are jumped to before those that jump.
-pub(super) fn chains(node: &NodeRules, family: Family) -> Vec<ChainRules> {
+pub(super) fn chains(node: &NodeRules, family: Family, counters: bool) -> Vec<ChainRules> {
     let mut all = vec![
+        ChainRules::plain(chain::REJECTING, refuse(Statement::Reject, counters)),
+        ChainRules::plain(chain::DROPPING, refuse(Statement::Drop, counters)),
         ChainRules::plain(chain::PICK, vec![pick()]),
         ChainRules::plain(chain::EXTERNAL_LOCAL, external_local(node)),
         ChainRules::plain(chain::DISPATCH, dispatch(node)),
@@ -56,6 +59,9 @@ pub(super) fn chains(node: &NodeRules, family: Family) -> Vec<ChainRules> {
         ChainRules::plain(chain::MASQUERADING, masquerading(node)),
     ];
     all.extend(hooks());
+    if counters {
+        all.extend(count::chains());
+    }
     all
 }
 
@@ -257,12 +263,18 @@ fn firewall() -> Rule {
     .then(Statement::Drop)
 }
 
+/// The end of a refused packet.
+fn refuse(how: Statement, counters: bool) -> Vec<Rule> {
+    let counted = counters.then(count::count_refusal);
+    counted.into_iter().chain([Rule::always(how)]).collect()
+}
+
 /// Packets to services that have no endpoint for them. Those that had one have another destination by now.
 fn service_refusals() -> Vec<Rule> {
     let in_set = |set: SetId| Rule::when(Match::InSet(service_key(), set.name().into(), Sense::Is));
     vec![
-        in_set(SetId::RejectedServices).then(Statement::Reject),
-        in_set(SetId::DroppedServices).then(Statement::Drop),
+        in_set(SetId::RejectedServices).then(Statement::Goto(chain::REJECTING.into())),
+        in_set(SetId::DroppedServices).then(Statement::Goto(chain::DROPPING.into())),
     ]
 }
 
@@ -276,8 +288,8 @@ fn node_port_refusals(node: &NodeRules, family: Family) -> Vec<Rule> {
         ))
     };
     vec![
-        in_set(SetId::RejectedNodePorts).then(Statement::Reject),
-        in_set(SetId::DroppedNodePorts).then(Statement::Drop),
+        in_set(SetId::RejectedNodePorts).then(Statement::Goto(chain::REJECTING.into())),
+        in_set(SetId::DroppedNodePorts).then(Statement::Goto(chain::DROPPING.into())),
     ]
 }
 

@@ -77,13 +77,13 @@ impl Changes {
     }
 
     /// The operations: in each set, what goes makes room for what comes.
-    pub(super) fn into_ops(mut self, family: Family, counters: bool) -> Vec<Op> {
+    pub(super) fn into_ops(mut self, family: Family) -> Vec<Op> {
         let mut ops = Vec::new();
         for set in SetId::ALL {
             let Some(SetChanges { deletes, adds }) = self.sets.remove(&set) else {
                 continue;
             };
-            let spec = set.spec(family, counters);
+            let spec = set.spec(family);
             if !deletes.is_empty() {
                 ops.push(Op::DeleteElements(spec, deletes));
             }

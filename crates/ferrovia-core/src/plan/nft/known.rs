@@ -56,7 +56,7 @@ impl Known {
             SetId::StickySlots | SetId::ExternalInside | SetId::ExternalOutside => numbered(0),
             // Shared by services: somebody unknown may need them.
             SetId::Picks | SetId::ClusterIps | SetId::Hairpin => false,
-            SetId::NodePortIps | SetId::Affinity => true,
+            SetId::NodePortIps | SetId::Affinity | SetId::Connections | SetId::Refusals => true,
         }
     }
 }

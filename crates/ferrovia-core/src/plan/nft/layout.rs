@@ -63,6 +63,10 @@ pub(super) fn port_number(id: u32) -> u32 {
 
 /// How many clients' affinities are remembered per family. More than that are still served, only not remembered.
 const AFFINITY_SIZE: u32 = 262_144;
+/// How many pairs of frontend and endpoint are counted per family. Connections between others still work, only uncounted.
+const CONNECTIONS_SIZE: u32 = 131_072;
+/// How many frontends' refusals are counted per family.
+const REFUSALS_SIZE: u32 = 16_384;
 
 /// Chains that are always there and have no hook.
 pub(super) mod chain {
@@ -74,7 +78,11 @@ pub(super) mod chain {
     pub(crate) const SERVICE_REFUSALS: &str = "service-refusals";
     pub(crate) const NODE_PORT_REFUSALS: &str = "nodeport-refusals";
     pub(crate) const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
+    pub(crate) const REJECTING: &str = "rejecting";
+    pub(crate) const DROPPING: &str = "dropping";
     pub(crate) const MASQUERADING: &str = "masquerading";
+    pub(crate) const COUNT: &str = "count";
+    pub(crate) const COUNTING: &str = "counting";
 }
 
 /// The sets and maps of our table.
@@ -116,11 +124,15 @@ pub enum SetId {
     AllowedSources,
     /// Endpoints on this node with themselves as clients.
     Hairpin,
+    /// Endpoint and frontend of connections, counted. Written by packets.
+    Connections,
+    /// Frontends of packets that were refused, counted. Written by packets.
+    Refusals,
 }
 
 impl SetId {
     /// All sets, in the order they are made and filled.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Picks,
         Self::Endpoints,
         Self::StickySlots,
@@ -139,7 +151,14 @@ impl SetId {
         Self::Restricted,
         Self::AllowedSources,
         Self::Hairpin,
+        Self::Connections,
+        Self::Refusals,
     ];
+
+    /// The set is there only if connections are counted.
+    pub(super) fn counts(self) -> bool {
+        matches!(self, Self::Connections | Self::Refusals)
+    }
 
     /// Elements may be asked for by several service ports at once.
     pub(super) fn is_shared(self) -> bool {
@@ -147,7 +166,7 @@ impl SetId {
     }
 
     /// The set's definition.
-    pub fn spec(self, family: Family, counters: bool) -> SetSpec {
+    pub fn spec(self, family: Family) -> SetSpec {
         let types = match family {
             Family::V4 => &V4,
             Family::V6 => &V6,
@@ -164,32 +183,31 @@ impl SetId {
             data: Some(DataType::Fields(data)),
             ..set(name, key)
         };
-        let counting = |spec| SetSpec {
-            counter: counters,
-            ..spec
+        let counting = |name, key, size| SetSpec {
+            dynamic: Some(size),
+            counter: true,
+            ..set(name, key)
         };
         match self {
-            Self::Services => counting(map("services", types.service, ID)),
-            Self::NodePorts => counting(map("nodeports", NODE_PORT, ID)),
+            Self::Services => map("services", types.service, ID),
+            Self::NodePorts => map("nodeports", NODE_PORT, ID),
             Self::ExternalInside => map("external-inside", ID, ID),
             Self::ExternalOutside => map("external-outside", ID, ID),
             Self::Picks => SetSpec {
                 data: Some(DataType::Verdict),
                 ..set("picks", ID)
             },
-            Self::Endpoints => counting(map("endpoints", ENDPOINT_SLOT, types.endpoint)),
+            Self::Endpoints => map("endpoints", ENDPOINT_SLOT, types.endpoint),
             Self::StickySlots => map("sticky-slots", STICKY_SLOT, ID),
-            Self::StickyEndpoints => {
-                counting(map("sticky-endpoints", STICKY_ENDPOINT, types.endpoint))
-            }
+            Self::StickyEndpoints => map("sticky-endpoints", STICKY_ENDPOINT, types.endpoint),
             Self::Affinity => SetSpec {
                 dynamic: Some(AFFINITY_SIZE),
                 ..map("affinity", types.client, ID)
             },
-            Self::RejectedServices => counting(set("rejected-services", types.service)),
-            Self::DroppedServices => counting(set("dropped-services", types.service)),
-            Self::RejectedNodePorts => counting(set("rejected-nodeports", NODE_PORT)),
-            Self::DroppedNodePorts => counting(set("dropped-nodeports", NODE_PORT)),
+            Self::RejectedServices => set("rejected-services", types.service),
+            Self::DroppedServices => set("dropped-services", types.service),
+            Self::RejectedNodePorts => set("rejected-nodeports", NODE_PORT),
+            Self::DroppedNodePorts => set("dropped-nodeports", NODE_PORT),
             Self::ClusterIps => set("cluster-ips", types.address),
             Self::NodePortIps => set("nodeport-ips", types.address),
             Self::Restricted => set("restricted", types.service),
@@ -198,12 +216,14 @@ impl SetId {
                 ..set("allowed-sources", types.service_source)
             },
             Self::Hairpin => set("hairpin", types.hairpin),
+            Self::Connections => counting("connections", types.connection, CONNECTIONS_SIZE),
+            Self::Refusals => counting("refusals", types.service, REFUSALS_SIZE),
         }
     }
 
     /// The set's name.
     pub fn name(self) -> &'static str {
-        self.spec(Family::V4, false).name
+        self.spec(Family::V4).name
     }
 }
 
@@ -215,6 +235,7 @@ struct Types {
     client: &'static [FieldType],
     endpoint: &'static [FieldType],
     hairpin: &'static [FieldType],
+    connection: &'static [FieldType],
 }
 
 use FieldType::{ClassId, Ipv4, Ipv6, Proto, Service, Slot};
@@ -232,6 +253,7 @@ static V4: Types = Types {
     client: &[Ipv4, ClassId],
     endpoint: &[Ipv4, Service],
     hairpin: &[Ipv4, Ipv4, Proto, Service],
+    connection: &[Ipv4, Service, Ipv4, Proto, Service],
 };
 
 static V6: Types = Types {
@@ -241,6 +263,7 @@ static V6: Types = Types {
     client: &[Ipv6, ClassId],
     endpoint: &[Ipv6, Service],
     hairpin: &[Ipv6, Ipv6, Proto, Service],
+    connection: &[Ipv6, Service, Ipv6, Proto, Service],
 };
 
 /// What a packet is matched to a service by.
@@ -251,6 +274,23 @@ pub(super) fn service_key() -> Vec<Field> {
 /// What a packet is matched to a node port by.
 pub(super) fn node_port_key() -> Vec<Field> {
     vec![Field::L4Proto, Field::Dport]
+}
+
+/// What a connection was matched to a service by, once its destination is another.
+pub(super) fn original_service_key() -> Vec<Field> {
+    vec![Field::OriginalDaddr, Field::L4Proto, Field::OriginalDport]
+}
+
+/// What a connection was matched to a node port by, once its destination is another.
+pub(super) fn original_node_port_key() -> Vec<Field> {
+    vec![Field::L4Proto, Field::OriginalDport]
+}
+
+/// What a connection is counted under: where it goes, then what it was addressed to.
+pub(super) fn connection_key() -> Vec<Field> {
+    let mut key = vec![Field::Daddr, Field::Dport];
+    key.extend(original_service_key());
+    key
 }
 
 /// What a client's affinity is found by.

@@ -2,11 +2,13 @@
 //!
 //! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. `base.rs` holds the fixed chains, `pick.rs` the
 //! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `adopt.rs` takes over what
-//! an earlier run left and `known.rs` says what of it to spare, `changes.rs` gathers what differs. This file is the order of work.
+//! an earlier run left and `known.rs` says what of it to spare, `changes.rs` gathers what differs, `count.rs` counts connections. This file
+//! is the order of work.
 
 mod adopt;
 mod base;
 mod changes;
+pub mod count;
 mod known;
 pub mod layout;
 mod lists;
@@ -82,12 +84,12 @@ impl Planner for NftPlanner {
         let mut ops = self.make_table(observed, fits);
         ops.extend(self.make_chains(desired, kernel));
         let mut changes = Changes::default();
-        for set in SetId::ALL {
+        for set in self.sets() {
             let wanted = wanted.remove(&set).unwrap_or_default();
             let may_go = |key: &Key| known.as_ref().is_none_or(|known| known.owns(set, key));
             changes.compare(set, wanted, kernel.sets.get(set.name()), may_go);
         }
-        ops.extend(changes.into_ops(self.family, self.counters));
+        ops.extend(changes.into_ops(self.family));
         let predecessors = observed.predecessors.iter();
         ops.extend(predecessors.map(|table| Op::DeleteOtherTable(table.clone().into())));
         self.transaction(ops, notes)
@@ -112,7 +114,7 @@ impl Planner for NftPlanner {
             self.compare(before, after, &mut changes);
         }
         ops.extend(self.fresh_picks(&mut changes));
-        ops.extend(changes.into_ops(self.family, self.counters));
+        ops.extend(changes.into_ops(self.family));
         self.transaction(ops, notes)
     }
 
@@ -141,13 +143,13 @@ impl Planner for NftPlanner {
                 .filter(|chain| !needed.contains(*chain))
                 .cloned(),
         );
-        ops.extend(changes.into_ops(self.family, self.counters));
+        ops.extend(changes.into_ops(self.family));
         self.transaction(ops, Vec::new())
     }
 }
 
 impl NftPlanner {
-    /// A planner that knows nothing yet. `counters`: elements count the connections that use them.
+    /// A planner that knows nothing yet. `counters`: connections and refusals are counted.
     pub fn new(family: Family, counters: bool) -> Self {
         Self {
             family,
@@ -172,16 +174,30 @@ impl NftPlanner {
     }
 
     fn spec(&self, set: SetId) -> SetSpec {
-        set.spec(self.family, self.counters)
+        set.spec(self.family)
+    }
+
+    /// The sets that are wanted.
+    fn sets(&self) -> impl Iterator<Item = SetId> {
+        let counters = self.counters;
+        SetId::ALL
+            .into_iter()
+            .filter(move |set| counters || !set.counts())
+    }
+
+    /// The fixed chains that are wanted.
+    fn base_chains(&self, node: &NodeRules) -> Vec<ChainRules> {
+        base::chains(node, self.family, self.counters)
     }
 
     /// What is there can be changed into what is wanted: a set or a hook cannot change its nature.
     fn structure_fits(&self, desired: &Desired, observed: &Observed) -> bool {
-        let sets_fit = SetId::ALL.iter().all(|set| {
-            let found = observed.sets.get(set.name());
-            found.is_none_or(|found| found.is_made_by(&self.spec(*set)))
+        let sets_fit = observed.sets.iter().all(|(name, found)| {
+            let wanted = self.sets().find(|set| set.name() == name);
+            wanted.is_some_and(|set| found.is_made_by(&self.spec(set)))
         });
-        let hooks: HashMap<Name, Option<Hook>> = base::chains(&desired.node, self.family)
+        let hooks: HashMap<Name, Option<Hook>> = self
+            .base_chains(&desired.node)
             .into_iter()
             .map(|wanted| (wanted.chain.name, wanted.chain.hook))
             .collect();
@@ -189,12 +205,7 @@ impl NftPlanner {
             .chains
             .iter()
             .all(|(name, found)| found.hook == hooks.get(name.as_str()).copied().flatten());
-        let known = |name: &String| SetId::ALL.iter().any(|set| set.name() == name);
-        observed.exists
-            && observed.oddities.is_empty()
-            && sets_fit
-            && hooks_fit
-            && observed.sets.keys().all(known)
+        observed.exists && observed.oddities.is_empty() && sets_fit && hooks_fit
     }
 
     /// The table with its sets. One that does not fit goes, in the same transaction.
@@ -206,10 +217,10 @@ impl NftPlanner {
             }
             ops.push(Op::AddTable);
         }
-        let missing = SetId::ALL
-            .iter()
+        let missing = self
+            .sets()
             .filter(|set| !fits || !observed.sets.contains_key(set.name()));
-        ops.extend(missing.map(|set| Op::AddSet(self.spec(*set))));
+        ops.extend(missing.map(|set| Op::AddSet(self.spec(set))));
         ops
     }
 
@@ -220,7 +231,7 @@ impl NftPlanner {
             .iter()
             .map(|chain| chain.chain.name.clone())
             .collect();
-        wanted.extend(base::chains(&desired.node, self.family));
+        wanted.extend(self.base_chains(&desired.node));
         let (mut chains, mut rules) = (Vec::new(), Vec::new());
         for wanted in &wanted {
             match kernel.chains.get(&*wanted.chain.name) {
@@ -419,8 +430,8 @@ impl NftPlanner {
         }
         gone.into_values()
             .for_each(|element| changes.delete(SetId::NodePortIps, element));
-        let old_chains = base::chains(&old, self.family);
-        let new_chains = base::chains(node, self.family);
+        let old_chains = self.base_chains(&old);
+        let new_chains = self.base_chains(node);
         old_chains
             .iter()
             .zip(&new_chains)

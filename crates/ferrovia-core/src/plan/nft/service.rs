@@ -23,8 +23,9 @@ impl Lists {
         let mut out = Vec::new();
         self.elements(port.protocol(), &mut out);
         self.external_local(port, &mut out);
+        let name = port.key.to_string();
         for frontend in &port.frontends {
-            self.frontend(port, *frontend, &mut out);
+            self.frontend(port, *frontend, &name, &mut out);
         }
         hairpin(port, &mut out);
         out
@@ -50,10 +51,16 @@ impl Lists {
         }));
     }
 
-    fn frontend(&self, port: &ServicePort, frontend: Frontend, out: &mut Vec<(SetId, Element)>) {
+    fn frontend(
+        &self,
+        port: &ServicePort,
+        frontend: Frontend,
+        name: &str,
+        out: &mut Vec<(SetId, Element)>,
+    ) {
         let by_address = frontend.address().is_some();
         let key = frontend_key(port, frontend);
-        let named = |element: Element| element.with_comment(&port.key.to_string());
+        let named = |element: Element| element.with_comment(name);
         if let Some(id) = self.frontend_id(port, frontend) {
             let set = if by_address {
                 SetId::Services

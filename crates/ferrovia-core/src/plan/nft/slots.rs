@@ -54,6 +54,10 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// Slots for picking at random, as close to `before` as possible.
 pub(super) fn arrange(before: &[Target], endpoints: &[Endpoint]) -> Vec<Target> {
     let shares = shares(endpoints);
+    let repeat = |(target, slots): (Target, u32)| std::iter::repeat_n(target, slots as usize);
+    if before.is_empty() {
+        return shares.into_iter().flat_map(repeat).collect();
+    }
     let len = shares.iter().map(|(_, slots)| *slots as usize).sum();
     let mut missing: HashMap<Target, u32> = shares.iter().copied().collect();
     let mut slots: Vec<Option<Target>> = vec![None; len];
@@ -66,7 +70,7 @@ pub(super) fn arrange(before: &[Target], endpoints: &[Endpoint]) -> Vec<Target> 
     // In the order of the endpoints, not of the hash map: the same history gives the same slots.
     let mut fill = shares.iter().flat_map(|(target, _)| {
         let count = missing.get(target).copied().unwrap_or_default();
-        std::iter::repeat_n(*target, count as usize)
+        repeat((*target, count))
     });
     slots
         .into_iter()

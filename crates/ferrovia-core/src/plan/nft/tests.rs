@@ -18,6 +18,7 @@ fn node() -> NodeRules {
         masquerade_all: false,
         masquerade_mark: 0x4000,
         node_ports: NodePortAddresses::Any,
+        health_checks: NodePortAddresses::Any,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
     }
 }
@@ -60,6 +61,7 @@ fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
             Frontend::NodePort(30000 + u16::from(n)),
         ]),
         any_endpoints: !cluster.is_empty(),
+        answering: None,
         cluster: cluster.into(),
         local: local.into(),
         internal_policy: TrafficPolicy::Cluster,

@@ -1,12 +1,12 @@
-//! Reading our table back as services: what an id leads to, who counted what.
+//! Reading our table back as services: what an id leads to.
 //!
-//! The inverse of `service.rs`: it explains elements, trusting nothing but their values.
+//! The inverse of `service.rs`: it explains elements, trusting nothing but their values. What was counted is added by `count.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::adopt::{number, target};
-use super::layout::{BY_SOURCE, CLASS_BITS, LIST_BITS, MASQUERADE, PORT_BITS, SetId, TAG};
+use super::layout::{BY_SOURCE, CLASS_BITS, LIST_BITS, LOCAL, MASQUERADE, PORT_BITS, SetId, TAG};
 use super::slots::Target;
 use crate::dialect::nft::{Data, Key, Observed, ObservedElement, Verdict};
 
@@ -32,8 +32,32 @@ pub struct FrontendView {
     pub port: u16,
     /// What happens to its packets.
     pub path: Path,
-    /// Connections that took it.
-    pub connections: u64,
+    /// Connections to it, by the endpoint that took them; also those that endpoints took that are not there any more.
+    pub connections: BTreeMap<Target, u64>,
+    /// Packets to it that nobody took.
+    pub refused: u64,
+}
+
+/// What a packet is addressed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// The address; none for any of this node's.
+    pub address: Option<IpAddr>,
+    /// The protocol's number.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+}
+
+impl FrontendView {
+    /// What packets to it are addressed to.
+    pub(super) fn destination(&self) -> Destination {
+        Destination {
+            address: self.address,
+            protocol: self.protocol,
+            port: self.port,
+        }
+    }
 }
 
 /// What happens to packets to a frontend.
@@ -62,19 +86,12 @@ pub enum Path {
 /// A list of endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListView {
+    /// It is the one for policy Local.
+    pub local: bool,
     /// The name of the chain that picks from it.
     pub pick: String,
-    /// The endpoints with their slots and the connections they got.
-    pub endpoints: BTreeMap<Target, EndpointView>,
-}
-
-/// An endpoint of a list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndpointView {
-    /// How many slots it has.
-    pub slots: u32,
-    /// Connections it got.
-    pub connections: u64,
+    /// The endpoints, each with the number of its slots.
+    pub endpoints: BTreeMap<Target, u32>,
 }
 
 impl View {
@@ -88,6 +105,9 @@ impl View {
         view.frontends.sort_unstable();
         table.plain_lists(&mut view.lists);
         table.sticky_lists(&mut view.lists);
+        for (number, list) in &mut view.lists {
+            list.local = number & LOCAL != 0;
+        }
         for (list, pick) in table.picks() {
             if let Some(view) = view.lists.get_mut(&list) {
                 view.pick = pick;
@@ -158,7 +178,7 @@ impl ListView {
     fn describe(&self) -> String {
         let endpoints = self.endpoints.iter();
         let endpoints: Vec<String> = endpoints
-            .map(|((ip, port), e)| format!("{ip} {port} x{}", e.slots))
+            .map(|((ip, port), slots)| format!("{ip} {port} x{slots}"))
             .collect();
         format!("{} [{}]", self.pick, endpoints.join(", "))
     }
@@ -226,15 +246,9 @@ impl<'a> Table<'a> {
     fn plain_lists(&self, lists: &mut BTreeMap<u32, ListView>) {
         for (key, element) in self.elements(SetId::Endpoints) {
             let list = key.as_bytes().get(4..8).and_then(number);
-            if let (Some(list), Some(target)) = (list, value(element).and_then(target)) {
-                let endpoint = lists
-                    .entry(list & LIST_BITS)
-                    .or_default()
-                    .endpoints
-                    .entry(target)
-                    .or_default();
-                endpoint.slots += 1;
-                endpoint.connections = endpoint.connections.saturating_add(element.packets);
+            if let (Some(list), Some(target)) = (list, endpoint(element)) {
+                let list = lists.entry(list & LIST_BITS).or_default();
+                *list.endpoints.entry(target).or_default() += 1;
             }
         }
     }
@@ -242,24 +256,18 @@ impl<'a> Table<'a> {
     fn sticky_lists(&self, lists: &mut BTreeMap<u32, ListView>) {
         let mut targets = HashMap::new();
         for (key, element) in self.elements(SetId::StickyEndpoints) {
-            let endpoint = key.as_bytes().get(4..).and_then(number);
-            if let (Some(id), Some(target)) = (endpoint, value(element).and_then(target)) {
+            let id = key.as_bytes().get(4..).and_then(number);
+            if let (Some(id), Some(target)) = (id, endpoint(element)) {
                 targets.insert(id, target);
                 let list = lists.entry(id & LIST_BITS).or_default();
-                let endpoint = list.endpoints.entry(target).or_default();
-                endpoint.connections = endpoint.connections.saturating_add(element.packets);
+                list.endpoints.entry(target).or_default();
             }
         }
         for (_, element) in self.elements(SetId::StickySlots) {
             let Some(id) = id(element) else { continue };
             if let Some(target) = targets.get(&id) {
-                lists
-                    .entry(id & LIST_BITS)
-                    .or_default()
-                    .endpoints
-                    .entry(*target)
-                    .or_default()
-                    .slots += 1;
+                let list = lists.entry(id & LIST_BITS).or_default();
+                *list.endpoints.entry(*target).or_default() += 1;
             }
         }
     }
@@ -302,25 +310,38 @@ fn value(element: &ObservedElement) -> Option<&Key> {
     }
 }
 
+fn endpoint(element: &ObservedElement) -> Option<Target> {
+    target(value(element)?.as_bytes())
+}
+
 fn id(element: &ObservedElement) -> Option<u32> {
     number(value(element)?.as_bytes()).filter(|id| id & TAG != 0)
 }
 
-/// A key is an address (or none), a protocol and a port, each padded to four bytes.
 fn frontend(key: &Key, element: &ObservedElement, path: Path) -> Option<FrontendView> {
-    let bytes = key.as_bytes();
+    let at = destination(key.as_bytes())?;
+    Some(FrontendView {
+        service: element.comment.clone().unwrap_or_default(),
+        address: at.address,
+        protocol: at.protocol,
+        port: at.port,
+        path,
+        connections: BTreeMap::new(),
+        refused: 0,
+    })
+}
+
+/// A key is an address (or none), a protocol and a port, each padded to four bytes.
+pub(super) fn destination(bytes: &[u8]) -> Option<Destination> {
     let (address, rest) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
     let address: Option<IpAddr> = match address.len() {
         4 => Some(<[u8; 4]>::try_from(address).ok()?.into()),
         16 => Some(<[u8; 16]>::try_from(address).ok()?.into()),
         _ => None,
     };
-    Some(FrontendView {
-        service: element.comment.clone().unwrap_or_default(),
+    Some(Destination {
         address,
         protocol: *rest.first()?,
         port: u16::from_be_bytes(rest.get(4..6)?.try_into().ok()?),
-        path,
-        connections: element.packets,
     })
 }

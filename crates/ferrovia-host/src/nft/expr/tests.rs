@@ -26,6 +26,10 @@ fn every_form() -> Vec<Expr> {
             dreg: 8,
             key: CtKey::Status,
         },
+        Expr::CtOriginal {
+            dreg: 18,
+            key: OriginalKey::Port,
+        },
         Expr::Cmp {
             sreg: 8,
             op: CmpOp::Neq,
@@ -78,14 +82,13 @@ fn every_form() -> Vec<Expr> {
         Expr::Reject,
         Expr::Foreign("counter".into()),
     ];
-    let op = DynsetOp::Update;
-    all.push(Expr::Dynset {
+    all.extend([Some(12), None].map(|data| Expr::Dynset {
         set: "m".into(),
-        op,
+        op: DynsetOp::Update,
         key: 8,
-        data: 12,
+        data,
         timeout_ms: 10_800_000,
-    });
+    }));
     let (to, verdicts) = (
         "c".into(),
         [Verdict::Accept, Verdict::Drop, Verdict::Return],
@@ -126,6 +129,22 @@ fn wide_registers_become_the_first_of_their_narrow_ones() {
             dreg: 12,
             key: MetaKey::Mark
         }
+    );
+}
+
+#[test]
+fn what_an_answer_is_addressed_to_is_foreign() {
+    const REPLY: u8 = 1;
+    let mut writer = Writer::new();
+    writer.text(rule::EXPR_NAME, "ct");
+    writer.nested(rule::EXPR_DATA, |w| {
+        numbers(w, &[(2, OriginalKey::Port as u32), (1, 8)]);
+        w.bytes(3, &[REPLY]);
+    });
+    let bytes = writer.finish().unwrap();
+    assert_eq!(
+        read(Family::V4, Attrs::new(&bytes)),
+        Expr::Foreign("ct".into())
     );
 }
 

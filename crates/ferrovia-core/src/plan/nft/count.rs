@@ -1,0 +1,156 @@
+//! Counting connections and refusals, and reading the counts back.
+//!
+//! Maps that services are written to have no counters: making one for every element would take the kernel as long as making the elements.
+//! Instead, the first packet of a connection counts itself, in a set that packets fill, under what it was addressed to and where it went.
+//! So the counts do not depend on slots, live through a restart, and cost nothing for what nobody uses.
+
+use std::collections::HashMap;
+
+use super::adopt::target;
+use super::base::ChainRules;
+use super::layout::{
+    SetId, chain, connection_key, original_node_port_key, original_service_key, service_key,
+};
+use super::slots::Target;
+pub use super::view::Destination;
+use super::view::{FrontendView, Path, View, destination};
+use crate::dialect::nft::{
+    Chain, ChainKind, Field, Hook, HookPoint, Key, Match, Rule, Sense, SetUpdate, Statement,
+};
+use crate::model::Protocol;
+
+/// Just before sources are translated. Of the chains at this point of a packet's way, the first that translates is the last that sees
+/// the packet; a network plugin's would hide connections from us.
+const BEFORE_SNAT: i32 = 99;
+
+/// A count is forgotten so many seconds after it last grew, so that those of endpoints that are no more make room.
+const REMEMBERED: u32 = 24 * 60 * 60;
+
+/// The chains that count connections.
+///
+/// Chains for translation see the first packet of a connection and no other, so established ones do not notice. They see it once:
+/// about to leave this node or, for an endpoint in the node's own network, about to be delivered; not both, even over loopback.
+pub(super) fn chains() -> [ChainRules; 4] {
+    let hook = |name: &'static str, point| ChainRules {
+        chain: Chain {
+            name: name.into(),
+            hook: Some(Hook {
+                kind: ChainKind::Nat,
+                point,
+                priority: BEFORE_SNAT,
+            }),
+        },
+        rules: vec![Rule::always(Statement::Jump(chain::COUNTING.into()))],
+    };
+    [
+        ChainRules::plain(chain::COUNT, count_connection()),
+        ChainRules::plain(chain::COUNTING, counting()),
+        hook("nat-input-count", HookPoint::Input),
+        hook("nat-postrouting-count", HookPoint::Postrouting),
+    ]
+}
+
+/// Finds out whether a connection was addressed to a service. Whatever else is translated on this node is not counted: the set must not
+/// fill with it.
+fn counting() -> Vec<Rule> {
+    let rule = |protocol, original, map: SetId| {
+        Rule::when(Match::Protocol(protocol))
+            .and(Match::InSet(original, map.name().into(), Sense::Is))
+            .then(Statement::Goto(chain::COUNT.into()))
+    };
+    let rules = Protocol::ALL.map(|protocol| {
+        [
+            rule(protocol, original_service_key(), SetId::Services),
+            rule(protocol, original_node_port_key(), SetId::NodePorts),
+        ]
+    });
+    rules.into_iter().flatten().collect()
+}
+
+/// Here too a rule for each protocol, for the sake of the tool ([`Field::OriginalDport`]).
+fn count_connection() -> Vec<Rule> {
+    let count = || count(SetId::Connections, connection_key());
+    let rule = |protocol| Rule::when(Match::Protocol(protocol)).then(count());
+    Protocol::ALL.map(rule).into()
+}
+
+/// Counts a packet that is about to be refused. In a rule of its own: where the set is full a rule ends, and must not take the refusal
+/// with it.
+pub(super) fn count_refusal() -> Rule {
+    Rule::always(count(SetId::Refusals, service_key()))
+}
+
+fn count(set: SetId, key: Vec<Field>) -> Statement {
+    Statement::Dynamic(SetUpdate::Count {
+        set: set.name().into(),
+        key,
+        timeout: REMEMBERED,
+    })
+}
+
+impl View {
+    /// Adds what was counted, from the elements of the sets [`SetId::Connections`] and [`SetId::Refusals`].
+    #[must_use]
+    pub fn counted(mut self, connections: &[(Key, u64)], refusals: &[(Key, u64)]) -> Self {
+        let is_refused = |f: &FrontendView| matches!(f.path, Path::Rejected | Path::Dropped);
+        let served = Index::of(&self.frontends, |f| !is_refused(f));
+        let refused = Index::of(&self.frontends, is_refused);
+        for (key, count) in connections {
+            let Some((to, target)) = connection(key) else {
+                continue;
+            };
+            if let Some(frontend) = served.find(&mut self.frontends, to) {
+                let sum = frontend.connections.entry(target).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        for (key, count) in refusals {
+            if let Some(frontend) =
+                refusal(key).and_then(|to| refused.find(&mut self.frontends, to))
+            {
+                frontend.refused = frontend.refused.saturating_add(*count);
+            }
+        }
+        self
+    }
+}
+
+/// What refused packets were addressed to, from the key of an element of [`SetId::Refusals`].
+pub fn refusal(key: &Key) -> Option<Destination> {
+    destination(key.as_bytes())
+}
+
+/// What connections were addressed to and where they went, from the key of an element of [`SetId::Connections`].
+pub fn connection(key: &Key) -> Option<(Destination, Target)> {
+    let bytes = key.as_bytes();
+    // An address and a port, then an address, a protocol and a port: the second part has four bytes more.
+    let (went, addressed) = bytes.split_at_checked(bytes.len().checked_sub(4)? / 2)?;
+    Some((destination(addressed)?, target(went)?))
+}
+
+/// Frontends by what packets to them are addressed to.
+struct Index(HashMap<Destination, usize>);
+
+impl Index {
+    fn of(frontends: &[FrontendView], wanted: impl Fn(&FrontendView) -> bool) -> Self {
+        let places = frontends.iter().enumerate().filter(|(_, f)| wanted(f));
+        Self(places.map(|(place, f)| (f.destination(), place)).collect())
+    }
+
+    /// The frontend that packets to a destination were for: an address of its own comes before a node port.
+    fn find<'a>(
+        &self,
+        all: &'a mut [FrontendView],
+        to: Destination,
+    ) -> Option<&'a mut FrontendView> {
+        let node_port = Destination {
+            address: None,
+            ..to
+        };
+        let place = self.0.get(&to).or_else(|| self.0.get(&node_port))?;
+        all.get_mut(*place)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! Connection tracking over netlink: UDP flows are read and deleted.
+//!
+//! Which of them must go is decided in the core; when to look is the caller's business. A table may hold millions of entries, so flows are
+//! looked at one by one as the kernel tells them, and none is kept but those of the batch that is deleted next.
+
+mod clean;
+mod flow;
+mod table;
+mod uapi;
+
+pub use clean::{Cleaner, Removed, Stale};
+pub use flow::{Flow, FlowKey};
+pub use table::{Deleter, Reader, SentTo};
+
+use crate::netlink;
+
+/// Reading or deleting flows failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action}: {cause}")]
+pub struct Error {
+    /// What was tried.
+    pub action: &'static str,
+    /// What happened.
+    pub cause: netlink::Error,
+}
+
+fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {
+    move |cause| Error { action, cause }
+}

@@ -1,0 +1,272 @@
+//! The kernel's table of flows: reading it piece by piece, deleting entries by name.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use ferrovia_core::family::Family;
+use ferrovia_core::model::Protocol;
+
+use super::flow::{End, Flow, FlowKey};
+use super::uapi::{entry, filter, msg, protocol, tuple};
+use super::{Error, failed};
+use crate::netlink::{self, Header, Refusal, Socket, Writer, flags, messages};
+
+/// Which flows the kernel is asked for.
+///
+/// Not by IPv6 address: the kernel (6.18 still) takes equal ones to be different and the other way round, so that a filter with one leaves
+/// out what it should tell, and a delete with one would hit everybody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SentTo {
+    /// All of them.
+    Anywhere,
+    /// Those to a port, whatever the address.
+    Port(u16),
+    /// Those to an IPv4 address and port.
+    V4(SocketAddrV4),
+}
+
+/// Reads UDP flows.
+#[derive(Debug)]
+pub struct Reader {
+    socket: Socket,
+}
+
+impl Reader {
+    /// Opens a connection in this thread's network namespace.
+    ///
+    /// # Errors
+    /// If this kernel has no netfilter or a system call fails.
+    pub fn open() -> Result<Self, Error> {
+        let socket = open()?;
+        Ok(Self { socket })
+    }
+
+    /// Shows every UDP flow of a family to `each`, one at a time as the kernel tells them, so that the size of the table costs no memory.
+    /// The kernel leaves out flows that are not sent to where `sent_to` says; those before 5.8 tell of all, so `each` still has to look.
+    ///
+    /// Flows come and go meanwhile. What is there all the time is told at least once, if the kernel had to begin anew also twice.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn each(
+        &mut self,
+        family: Family,
+        sent_to: SentTo,
+        mut each: impl FnMut(&Flow<'_>),
+    ) -> Result<(), Error> {
+        self.socket
+            .dump(
+                msg::GET,
+                |w| write_filter(w, family, sent_to.into(), None),
+                |(): &mut (), message| {
+                    if let Some(flow) = Flow::read(message, family) {
+                        each(&flow);
+                    }
+                },
+            )
+            .map_err(failed("read the UDP flows"))
+    }
+}
+
+/// Deletes flows.
+#[derive(Debug)]
+pub struct Deleter {
+    socket: Socket,
+}
+
+impl Deleter {
+    /// Opens a connection in this thread's network namespace.
+    ///
+    /// # Errors
+    /// If this kernel has no netfilter or a system call fails.
+    pub fn open() -> Result<Self, Error> {
+        let socket = open()?;
+        Ok(Self { socket })
+    }
+
+    /// Deletes flows, all in one go. Answers with how many there were: some may have ended meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel refuses for another reason than that a flow is gone, or the conversation breaks.
+    pub fn delete<'k>(
+        &mut self,
+        family: Family,
+        keys: impl ExactSizeIterator<Item = &'k FlowKey>,
+    ) -> Result<usize, Error> {
+        self.try_delete(family, keys)
+            .map_err(failed("delete UDP flows"))
+    }
+
+    /// Lets the kernel find the UDP flows that were sent to one address and are answered by another, and delete them. Answers false if it
+    /// cannot, as older kernels.
+    ///
+    /// There is no such thing for IPv6, for the reason given at [`SentTo`].
+    ///
+    /// # Errors
+    /// If the kernel refuses for another reason, or the conversation breaks.
+    pub fn delete_between(
+        &mut self,
+        sent_to: SocketAddrV4,
+        answered_by: SocketAddrV4,
+    ) -> Result<bool, Error> {
+        let seq = self.socket.next_seq();
+        self.socket.skip_seqs(1);
+        let header = Header {
+            kind: msg::DELETE,
+            flags: flags::REQUEST | flags::ACK,
+            seq,
+        };
+        let mut writer = Writer::with_capacity(256);
+        // Kernels that do not know filters want whole directions, and refuse these.
+        writer.message(header, |w| {
+            let to = Half::new(End::Destination, sent_to);
+            let from = Half::new(End::Source, answered_by);
+            write_filter(w, Family::V4, to, Some(from));
+        });
+        let sent = writer
+            .finish()
+            .map_err(netlink::Error::from)
+            .and_then(|bytes| self.socket.send(&bytes));
+        match sent.and_then(|()| self.answers(seq)) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+                Ok(false)
+            }
+            Err(error) => Err(failed("delete UDP flows to an endpoint")(error)),
+        }
+    }
+
+    fn try_delete<'k>(
+        &mut self,
+        family: Family,
+        keys: impl ExactSizeIterator<Item = &'k FlowKey>,
+    ) -> Result<usize, netlink::Error> {
+        let count = keys.len();
+        let first = self.socket.next_seq();
+        let mut writer = Writer::with_capacity(count * 96);
+        let mut last = None;
+        for (seq, key) in (0..).map(|n| first.wrapping_add(n)).zip(keys) {
+            // The kernel works in order and always says when it refuses, so one acknowledgement at the end does for all.
+            let is_last = seq.wrapping_sub(first) as usize + 1 == count;
+            let ack = if is_last { flags::ACK } else { 0 };
+            let header = Header {
+                kind: msg::DELETE,
+                flags: flags::REQUEST | ack,
+                seq,
+            };
+            writer.message(header, |w| {
+                w.raw(&family_header(family));
+                key.write(w);
+            });
+            last = Some(seq);
+        }
+        let Some(last) = last else { return Ok(0) };
+        self.socket
+            .skip_seqs(last.wrapping_sub(first).wrapping_add(1));
+        self.socket.send(&writer.finish()?)?;
+        let missing = self.answers(last)?;
+        Ok(count.saturating_sub(missing))
+    }
+
+    /// Reads answers up to that to the last message. Counts the flows that were not there any more.
+    fn answers(&mut self, last: u32) -> Result<usize, netlink::Error> {
+        let mut missing = 0;
+        loop {
+            for message in messages(self.socket.receive()?) {
+                match Refusal::read(&message) {
+                    Some(Err(refusal)) if refusal.errno == libc::ENOENT => missing += 1,
+                    Some(Err(refusal)) => return Err(netlink::Error::Refused(refusal)),
+                    Some(Ok(())) | None => {}
+                }
+                if message.seq == last {
+                    return Ok(missing);
+                }
+            }
+        }
+    }
+}
+
+fn open() -> Result<Socket, Error> {
+    Socket::open(netlink::Protocol::Netfilter)
+        .map_err(failed("open a connection to connection tracking"))
+}
+
+fn family_header(family: Family) -> [u8; 4] {
+    let family = match family {
+        Family::V4 => libc::AF_INET,
+        Family::V6 => libc::AF_INET6,
+    };
+    [family as u8, 0, 0, 0]
+}
+
+/// Which flows are meant: UDP ones whose original direction, and if given whose replies, look like this.
+fn write_filter(w: &mut Writer, family: Family, original: Half, reply: Option<Half>) {
+    w.raw(&family_header(family));
+    w.nested(entry::ORIGINAL, |w| original.write(w));
+    if let Some(reply) = reply {
+        w.nested(entry::REPLY, |w| reply.write(w));
+    }
+    w.nested(entry::FILTER, |w| {
+        w.bytes(filter::ORIGINAL_FLAGS, &original.compared().to_ne_bytes());
+        if let Some(reply) = reply {
+            w.bytes(filter::REPLY_FLAGS, &reply.compared().to_ne_bytes());
+        }
+    });
+}
+
+/// One end of a direction, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+struct Half {
+    end: End,
+    address: Option<Ipv4Addr>,
+    port: Option<u16>,
+}
+
+impl From<SentTo> for Half {
+    fn from(sent_to: SentTo) -> Self {
+        let (address, port) = match sent_to {
+            SentTo::Anywhere => (None, None),
+            SentTo::Port(port) => (None, Some(port)),
+            SentTo::V4(place) => (Some(*place.ip()), Some(place.port())),
+        };
+        Self {
+            end: End::Destination,
+            address,
+            port,
+        }
+    }
+}
+
+impl Half {
+    fn new(end: End, place: SocketAddrV4) -> Self {
+        Self {
+            end,
+            address: Some(*place.ip()),
+            port: Some(place.port()),
+        }
+    }
+
+    /// What the kernel is to compare: the protocol always, so that a filter is never empty.
+    fn compared(self) -> u32 {
+        let (address, port) = match self.end {
+            End::Source => (filter::IP_SOURCE, filter::SOURCE_PORT),
+            End::Destination => (filter::IP_DESTINATION, filter::DESTINATION_PORT),
+        };
+        filter::PROTOCOL_NUMBER
+            | self.address.map_or(0, |_| address)
+            | self.port.map_or(0, |_| port)
+    }
+
+    fn write(self, w: &mut Writer) {
+        w.nested(tuple::IP, |w| {
+            if let Some(address) = self.address {
+                w.bytes(self.end.address(Family::V4), &address.octets());
+            }
+        });
+        w.nested(tuple::PROTOCOL, |w| {
+            w.bytes(protocol::NUMBER, &[Protocol::Udp.number()]);
+            if let Some(port) = self.port {
+                w.bytes(self.end.port(), &port.to_be_bytes());
+            }
+        });
+    }
+}

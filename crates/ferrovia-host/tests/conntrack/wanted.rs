@@ -1,0 +1,98 @@
+//! Short ways to say what services want, and what must be cleaned up for them.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ferrovia_core::desired::{
+    Delta, Desired, Endpoint, Frontend, LocalDetector, NodePortAddresses, NodeRules, PortChange,
+    ServicePort,
+};
+use ferrovia_core::family::Family;
+use ferrovia_core::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
+use ferrovia_core::plan::conntrack::{Cleanup, Owed};
+
+pub(crate) fn at(text: &str) -> SocketAddr {
+    text.parse()
+        .unwrap_or_else(|_| panic!("no address: {text}"))
+}
+
+/// A UDP port with these frontends and endpoints.
+pub(crate) fn port(name: &str, frontends: &[Frontend], endpoints: &[SocketAddr]) -> ServicePort {
+    let endpoint = |place: &SocketAddr| Endpoint {
+        ip: place.ip(),
+        port: place.port(),
+        weight: 1,
+        is_local: false,
+    };
+    let mut endpoints: Vec<_> = endpoints.iter().map(endpoint).collect();
+    endpoints.sort_unstable();
+    let endpoints: Arc<[Endpoint]> = endpoints.into();
+    ServicePort {
+        key: PortKey {
+            service: ServiceKey::new("test", name),
+            name: "".into(),
+            protocol: Protocol::Udp,
+        },
+        frontends: frontends.into(),
+        any_endpoints: !endpoints.is_empty(),
+        answering: Some(Arc::clone(&endpoints)),
+        cluster: endpoints,
+        local: Arc::new([]),
+        internal_policy: TrafficPolicy::Cluster,
+        external_policy: TrafficPolicy::Cluster,
+        affinity: None,
+        algorithm: Algorithm::Random,
+        source_ranges: Box::new([]),
+    }
+}
+
+/// What must be cleaned up when ports become what they are in the second list, on a node with these addresses.
+pub(crate) fn cleanup(
+    family: Family,
+    old: Vec<ServicePort>,
+    new: Vec<ServicePort>,
+    local_addresses: &[IpAddr],
+) -> Cleanup {
+    let mut changes = BTreeMap::new();
+    let change = |key: &PortKey| PortChange {
+        key: key.clone(),
+        old: None,
+        new: None,
+    };
+    for port in old {
+        let key = port.key.clone();
+        let change = changes.entry(key.clone()).or_insert_with(|| change(&key));
+        change.old = Some(Arc::new(port));
+    }
+    for port in new {
+        let key = port.key.clone();
+        let change = changes.entry(key.clone()).or_insert_with(|| change(&key));
+        change.new = Some(Arc::new(port));
+    }
+    let mut owed = Owed::default();
+    owed.note(&Delta {
+        node: false,
+        ports: changes.into_values().collect(),
+    });
+    owed.settle(&desired(family), local_addresses)
+        .expect("the change makes flows stale")
+}
+
+fn desired(family: Family) -> Desired {
+    let node = NodeRules {
+        local: LocalDetector::Off,
+        masquerade_all: false,
+        masquerade_mark: 0x4000,
+        node_ports: NodePortAddresses::Any,
+        health_checks: NodePortAddresses::Any,
+        service_cidrs: Vec::new(),
+    };
+    Desired {
+        family,
+        node: Arc::new(node),
+        ports: BTreeMap::new(),
+        health_checks: Arc::default(),
+        without_local: Default::default(),
+    }
+}

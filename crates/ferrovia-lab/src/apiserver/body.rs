@@ -1,0 +1,100 @@
+//! The body of an answer: all there at once, or a stream that a task feeds.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::mpsc;
+
+/// How many pieces of a stream may wait for the client before its task is held up.
+const QUEUE: usize = 4;
+
+/// The body of an answer.
+pub(super) enum Body {
+    /// One piece, whose length is said first.
+    One(Option<Bytes>),
+    /// Pieces made as they are sent, without saying the length first, as with long lists.
+    Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
+    /// Pieces as they come.
+    Stream {
+        /// The pieces.
+        pieces: mpsc::Receiver<Result<Bytes, Aborted>>,
+        /// Whether the next thing to come is the abortion.
+        aborting: bool,
+    },
+}
+
+/// An answer that ends before its end. Over HTTP/1.1 the connection closes without the last chunk,
+/// over HTTP/2 the stream is reset.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the lab was told to abort the answer")]
+pub(super) struct Aborted;
+
+/// Where a stream's task writes.
+pub(super) type Feed = mpsc::Sender<Result<Bytes, Aborted>>;
+
+impl Body {
+    /// A body of one piece.
+    pub(super) fn one(bytes: impl Into<Bytes>) -> Self {
+        Self::One(Some(bytes.into()))
+    }
+
+    /// A body of as many pieces as there are.
+    pub(super) fn pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        let mut pieces = pieces.peekable();
+        let first = pieces.next();
+        match pieces.peek() {
+            None => Self::One(first),
+            Some(_) => Self::Pieces(Box::new(first.into_iter().chain(pieces))),
+        }
+    }
+
+    /// A body that somebody feeds.
+    pub(super) fn stream() -> (Feed, Self) {
+        let (feed, receiver) = mpsc::channel(QUEUE);
+        let body = Self::Stream {
+            pieces: receiver,
+            aborting: false,
+        };
+        (feed, body)
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Aborted;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        match &mut *self {
+            Self::One(piece) => Poll::Ready(piece.take().map(|b| Ok(Frame::data(b)))),
+            Self::Pieces(pieces) => Poll::Ready(pieces.next().map(|b| Ok(Frame::data(b)))),
+            Self::Stream { aborting: true, .. } => Poll::Ready(Some(Err(Aborted))),
+            Self::Stream { pieces, aborting } => match ready!(pieces.poll_recv(context)) {
+                Some(Ok(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Some(Err(Aborted)) => {
+                    // On an error the transport throws away what it has not sent yet. So it comes
+                    // one turn later, and the pieces before it get through.
+                    *aborting = true;
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                None => Poll::Ready(None),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::One(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::One(piece) => SizeHint::with_exact(piece.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Pieces(_) | Self::Stream { .. } => SizeHint::default(),
+        }
+    }
+}

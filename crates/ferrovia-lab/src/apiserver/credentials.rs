@@ -1,0 +1,162 @@
+//! The certificates and tokens by which server and client know each other, and the kubeconfig
+//! that carries them.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::Error;
+use super::options::Auth;
+
+/// The user every accepted credential stands for.
+pub(super) const USER: &str = "system:kube-proxy";
+
+/// An authority of our own, and what it has signed.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    /// The authority's certificate as PEM.
+    authority: String,
+    client: Pair,
+    pub(super) server_config: Arc<ServerConfig>,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Debug)]
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+impl Certificates {
+    /// Makes an authority, and signs a server at this address and a client.
+    pub(super) fn new(server: IpAddr) -> Result<Self, Error> {
+        let mut params = named("lab-authority")?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+
+        let mut params = named(USER)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let client = Pair {
+            certificate: params.signed_by(&key, &authority)?.pem(),
+            key: key.serialize_pem(),
+        };
+        Ok(Self {
+            authority: authority.pem(),
+            client,
+            server_config: server_config(server, &authority)?,
+        })
+    }
+}
+
+fn named(name: &str) -> Result<CertificateParams, Error> {
+    let mut params = CertificateParams::new(vec![])?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    Ok(params)
+}
+
+fn server_config(
+    address: IpAddr,
+    authority: &CertifiedIssuer<'_, KeyPair>,
+) -> Result<Arc<ServerConfig>, Error> {
+    let mut params = named("lab-apiserver")?;
+    params.subject_alt_names = vec![SanType::IpAddress(address)];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, authority)?;
+
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.der().clone())?;
+    let provider = Arc::new(default_provider());
+    // Like real servers: a client may come without a certificate, and is told 401 then.
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+        .allow_unauthenticated()
+        .build()?;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![certificate.der().clone()], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Everything a kubeconfig says.
+pub(super) struct Kubeconfig<'a> {
+    pub(super) address: SocketAddr,
+    pub(super) certificates: Option<&'a Certificates>,
+    pub(super) auth: Auth,
+    pub(super) token: &'a str,
+}
+
+impl Kubeconfig<'_> {
+    /// Writes it, and the files it names, into a folder; returns its own path.
+    pub(super) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder)?;
+        // Clients take a relative path as relative to the kubeconfig, not to where we are.
+        let folder = &std::path::absolute(folder)?;
+        let cluster = match self.certificates {
+            Some(certificates) => {
+                let file = put(folder, "ca.crt", &certificates.authority)?;
+                format!("    certificate-authority: {file}\n")
+            }
+            None => String::new(),
+        };
+        let user = self.write_user(folder)?;
+        let url = url(self.address, self.certificates.is_some());
+        let text = format!(
+            "apiVersion: v1\n\
+             kind: Config\n\
+             clusters:\n- name: lab\n  cluster:\n    server: {url}\n{cluster}\
+             users:\n- name: lab\n  user:{user}\
+             contexts:\n- name: lab\n  context:\n    cluster: lab\n    user: lab\n\
+             current-context: lab\n"
+        );
+        put(folder, "kubeconfig", &text)?;
+        Ok(folder.join("kubeconfig"))
+    }
+
+    fn write_user(&self, folder: &Path) -> io::Result<String> {
+        Ok(match (self.auth, self.certificates) {
+            (Auth::Token, _) => format!("\n    token: {}\n", self.token),
+            (Auth::TokenFile, _) => {
+                let file = put(folder, "token", self.token)?;
+                format!("\n    tokenFile: {file}\n")
+            }
+            (Auth::ClientCertificate, Some(certificates)) => {
+                let client = &certificates.client;
+                let certificate = put(folder, "client.crt", &client.certificate)?;
+                let key = put(folder, "client.key", &client.key)?;
+                format!("\n    client-certificate: {certificate}\n    client-key: {key}\n")
+            }
+            (Auth::ClientCertificate, None) | (Auth::None, _) => " {}\n".into(),
+        })
+    }
+}
+
+/// Where a server at this address is reached.
+pub(super) fn url(address: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{address}")
+}
+
+/// Writes a file in one step, as whoever reads it may be reading now; returns its path.
+fn put(folder: &Path, name: &str, text: &str) -> io::Result<String> {
+    let path = folder.join(name);
+    let draft = folder.join(format!(".{name}.new"));
+    fs::write(&draft, text)?;
+    fs::rename(&draft, &path)?;
+    Ok(path.display().to_string())
+}

@@ -1,0 +1,194 @@
+//! `Status`, the object in which an API server says that it will not.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+
+/// A refusal: the answer's code and its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) code: StatusCode,
+    /// What goes into the header `Retry-After`.
+    pub(super) retry_after: Option<u32>,
+    reason: &'static str,
+    message: String,
+    details: Option<Value>,
+    /// The token of a refused continuation, with which the client may go on all the same.
+    continuation: Option<String>,
+}
+
+impl Status {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            retry_after: None,
+            reason,
+            message: message.into(),
+            details: None,
+            continuation: None,
+        }
+    }
+
+    /// Any code, with the reason that goes with it.
+    pub(super) fn of_code(code: StatusCode, retry_after: Option<u32>) -> Self {
+        let (reason, message) = match code.as_u16() {
+            429 => (
+                "TooManyRequests",
+                "Too many requests, please try again later.",
+            ),
+            500 => ("InternalError", "Internal error occurred: lab"),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
+            504 => (
+                "Timeout",
+                "the request timed out and could not be completed",
+            ),
+            _ => ("", "the lab was told to refuse"),
+        };
+        let mut status = Self::new(code, reason, message);
+        status.retry_after = retry_after;
+        status.details = retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}));
+        status
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(super) fn forbidden(user: &str, verb: &str, kind: Kind) -> Self {
+        let (resource, group) = (kind.resource(), kind.group());
+        let qualified = match group {
+            "" => resource.to_owned(),
+            _ => format!("{resource}.{group}"),
+        };
+        let message = format!(
+            "{qualified} is forbidden: User {user:?} cannot {verb} resource {resource:?} in API \
+             group {group:?} at the cluster scope"
+        );
+        let mut status = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
+        status.details = Some(match group {
+            "" => json!({"kind": resource}),
+            _ => json!({"group": group, "kind": resource}),
+        });
+        status
+    }
+
+    /// A path nobody serves.
+    pub(super) fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource";
+        let mut status = Self::new(StatusCode::NOT_FOUND, "NotFound", message);
+        status.details = Some(json!({}));
+        status
+    }
+
+    /// An object that does not exist.
+    pub(super) fn no_such_object(kind: Kind, name: &str) -> Self {
+        let resource = kind.resource();
+        let message = format!("{resource} {name:?} not found");
+        let mut status = Self::new(StatusCode::NOT_FOUND, "NotFound", message);
+        status.details = Some(json!({"name": name, "kind": resource}));
+        status
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// Options of a list or a watch that do not go together.
+    pub(super) fn forbidden_option(field: &str, message: &str) -> Self {
+        Self::invalid_option(
+            field,
+            "FieldValueForbidden",
+            &format!("Forbidden: {message}"),
+        )
+    }
+
+    /// A `resourceVersionMatch` there is not.
+    pub(super) fn unsupported_match(value: &str) -> Self {
+        let message = format!(
+            "Unsupported value: {value:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+        );
+        Self::invalid_option("resourceVersionMatch", "FieldValueNotSupported", &message)
+    }
+
+    fn invalid_option(field: &str, reason: &str, message: &str) -> Self {
+        let text = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {message}");
+        let mut status = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text);
+        status.details = Some(json!({
+            "group": "meta.k8s.io",
+            "kind": "ListOptions",
+            "causes": [{"reason": reason, "message": message, "field": field}],
+        }));
+        status
+    }
+
+    /// A watch from a version whose history is gone; sent as an event, in an answer of 200.
+    pub(super) fn watch_expired(asked: u64, oldest: u64) -> Self {
+        let message = format!("too old resource version: {asked} ({oldest})");
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// A list of a version whose history is gone.
+    pub(super) fn list_expired() -> Self {
+        let message = "The resourceVersion for the provided list is too old.";
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// A list that cannot go on where its first page was. The new token goes on with the present.
+    pub(super) fn continue_expired(token: String) -> Self {
+        let message = "The provided continue parameter is too old to display a consistent list \
+                       result.";
+        let mut status = Self::new(StatusCode::GONE, "Expired", message);
+        status.continuation = Some(token);
+        status
+    }
+
+    /// A version that is not reached yet.
+    pub(super) fn too_large_version(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let mut status = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        status.retry_after = Some(1);
+        status.details = Some(json!({
+            "retryAfterSeconds": 1,
+            "causes": [{
+                "reason": "ResourceVersionTooLarge",
+                "message": "Too large resource version",
+            }],
+        }));
+        status
+    }
+
+    /// The object.
+    pub(super) fn object(&self) -> Value {
+        let metadata = match &self.continuation {
+            Some(token) => json!({"continue": token}),
+            None => json!({}),
+        };
+        let mut object = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code.as_u16(),
+        });
+        if !self.reason.is_empty() {
+            object["reason"] = json!(self.reason);
+        }
+        if let Some(details) = &self.details {
+            object["details"] = details.clone();
+        }
+        object
+    }
+}

@@ -1,0 +1,160 @@
+//! A TCP connection that can be made slow, dead or short, below TLS and HTTP.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use super::shared::Shared;
+
+/// How often a held-up connection looks whether it still is.
+const TICK: Duration = Duration::from_millis(5);
+
+/// What happens to the bytes of all connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interference {
+    /// They pass.
+    #[default]
+    None,
+    /// They stop in both directions while connections stay open, as with a machine that has died
+    /// or a firewall that drops: not even an HTTP/2 ping is answered.
+    Freeze,
+    /// The server's bytes drip.
+    Drip {
+        /// So many at a time.
+        bytes: usize,
+        /// So long between them.
+        every: Duration,
+    },
+}
+
+/// How a connection is going to end.
+#[derive(Debug, Default)]
+pub(super) struct Fate(AtomicU8);
+
+const RESET: u8 = 1;
+const RESET_IN_NEXT_WRITE: u8 = 2;
+
+impl Fate {
+    /// The peer gets a RST when the connection is dropped.
+    pub(super) fn reset(&self) {
+        self.0.store(RESET, Ordering::Relaxed);
+    }
+
+    /// The next write is half done, and then the connection is reset.
+    pub(super) fn reset_in_next_write(&self) {
+        self.0.store(RESET_IN_NEXT_WRITE, Ordering::Relaxed);
+    }
+
+    fn is(&self, fate: u8) -> bool {
+        self.0.load(Ordering::Relaxed) == fate
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: TcpStream,
+    shared: Arc<Shared>,
+    fate: Arc<Fate>,
+    reading: Option<Pin<Box<Sleep>>>,
+    writing: Option<Pin<Box<Sleep>>>,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream, shared: Arc<Shared>, fate: Arc<Fate>) -> Self {
+        Self {
+            stream,
+            shared,
+            fate,
+            reading: None,
+            writing: None,
+        }
+    }
+
+    fn interference(&self) -> Interference {
+        self.shared.state().interference
+    }
+
+    /// Writes half of the bytes, at least one, and condemns the connection.
+    fn write_half(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let half = bytes.get(..bytes.len().div_ceil(2)).unwrap_or(bytes);
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, half))?;
+        self.fate.reset();
+        Poll::Ready(Ok(written))
+    }
+}
+
+/// Waits for a time that starts at the first call.
+fn wait(slot: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>, time: Duration) -> Poll<()> {
+    let pause = slot.get_or_insert_with(|| Box::pin(sleep(time)));
+    ready!(pause.as_mut().poll(context));
+    *slot = None;
+    Poll::Ready(())
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.interference() == Interference::Freeze {
+            ready!(wait(&mut this.reading, context, TICK));
+        }
+        Pin::new(&mut this.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.fate.is(RESET) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if this.fate.is(RESET_IN_NEXT_WRITE) {
+            return this.write_half(context, bytes);
+        }
+        loop {
+            match this.interference() {
+                Interference::None => {
+                    return Pin::new(&mut this.stream).poll_write(context, bytes);
+                }
+                Interference::Freeze => ready!(wait(&mut this.writing, context, TICK)),
+                Interference::Drip { bytes: some, every } => {
+                    ready!(wait(&mut this.writing, context, every));
+                    let drop = bytes.get(..some.max(1)).unwrap_or(bytes);
+                    return Pin::new(&mut this.stream).poll_write(context, drop);
+                }
+            }
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.fate.is(RESET) {
+            // If it fails the peer sees an end instead of a reset; there is nobody to tell.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The thread that speaks to the network: HTTP servers and the API server's client, on one runtime.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::source;
+use super::watch::spawn;
+use crate::config::{Config, Source};
+use crate::health::{Health, State};
+use crate::http::{Bind, Pages, Server, serve_health, serve_metrics};
+use crate::logging::LogControl;
+use crate::metrics::{Feature, Metrics};
+use crate::mode::Mode;
+use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::source::kube::events::{Reporter, noticeboard};
+use crate::source::kube::{Api, Freshness};
+use crate::source::manifest::Folder;
+use crate::sync::Input;
+
+/// Objects that are older than this are told by `/healthz`: the API server sends a sign of life about every minute, and a watch that is
+/// silent is given up after three.
+const STALE_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// Work that is done beside everything else.
+type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Everything on that thread, before it runs.
+pub(super) struct Io {
+    runtime: Runtime,
+    api: Option<Api>,
+    tasks: Vec<Task>,
+    servers: Vec<Server>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) health: Arc<Health>,
+    pub(super) notices: Noticeboard,
+}
+
+impl Io {
+    /// Opens the way to the API server, if there is one.
+    pub(super) fn new(config: &Config, mode: Mode) -> anyhow::Result<Self> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the network thread")?;
+        let metrics = Arc::new(Metrics::new(mode.name(), mode.failures()));
+        metrics.features(config.gates.iter().map(|gate| Feature {
+            name: gate.name,
+            stage: gate.stage.label(),
+            is_enabled: gate.enabled,
+        }));
+        let expects_node = matches!(config.source, Source::Kube(_));
+        let health = Health::new(State::new(2 * config.pace.sync_period, expects_node));
+        let mut io = Self {
+            runtime,
+            api: None,
+            tasks: Vec::new(),
+            servers: Vec::new(),
+            metrics,
+            health: Arc::new(health),
+            notices: Arc::new(|_| {}),
+        };
+        if let Source::Kube(access) = &config.source {
+            let api = source::open_api(&io.runtime, access.clone(), &io.metrics)?;
+            let reporter = Reporter {
+                node_name: config.settings.node_name.clone(),
+                hostname: hostname(),
+            };
+            let (notices, posting) = noticeboard(api.clone(), reporter);
+            io.notices = notices;
+            io.tasks.push(Box::pin(posting));
+            io.api = Some(api);
+        }
+        Ok(io)
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        self.runtime.handle()
+    }
+
+    /// Begins to listen; answers come once the thread runs.
+    pub(super) fn serve(
+        &mut self,
+        config: &Config,
+        mode: Mode,
+        log: LogControl,
+    ) -> anyhow::Result<()> {
+        let bind = |address| Bind {
+            address,
+            hard_fail: config.bind_hard_fail,
+            notices: self.notices.clone(),
+        };
+        if let Some(address) = config.health {
+            let (health, metrics) = (Arc::clone(&self.health), Arc::clone(&self.metrics));
+            let server = serve_health(self.runtime.handle(), &bind(address), health, metrics)?;
+            self.servers.push(server);
+        }
+        if let Some(address) = config.metrics {
+            let pages = Pages {
+                metrics: Arc::clone(&self.metrics),
+                health: Arc::clone(&self.health),
+                mode: mode.name().into(),
+                config: config.document.clone(),
+                flags: config.flags.clone(),
+                profiling: config.profiling,
+                set_verbosity: Arc::new(move |level| log.set_verbosity(level)),
+            };
+            let server = serve_metrics(self.runtime.handle(), &bind(address), pages)?;
+            self.servers.push(server);
+        }
+        Ok(())
+    }
+
+    /// Starts the thread and the source. The servers answer as long as what is returned lives.
+    pub(super) fn start(
+        mut self,
+        config: Config,
+        inputs: Sender<Input>,
+    ) -> anyhow::Result<Vec<Server>> {
+        match config.source {
+            Source::Manifests(folder) => source::follow_folder(Folder::open(&folder)?, inputs)?,
+            Source::Kube(_) => self.follow_api(config.settings.node_name, inputs),
+        }
+        (self.notices)(Notice {
+            regarding: Regarding::Node,
+            severity: Severity::Normal,
+            reason: "Starting",
+            action: "StartKubeProxy",
+            note: String::new(),
+        });
+        let (runtime, tasks) = (self.runtime, self.tasks);
+        spawn("io", move || {
+            for task in tasks {
+                runtime.spawn(task);
+            }
+            runtime.block_on(std::future::pending::<()>());
+        })?;
+        Ok(self.servers)
+    }
+
+    fn follow_api(&mut self, node_name: String, inputs: Sender<Input>) {
+        let Some(api) = self.api.take() else {
+            return;
+        };
+        let freshness = Freshness::new(Instant::now());
+        let watched = freshness.clone();
+        self.health
+            .watch_data(STALE_AFTER, Box::new(move |now| watched.age(now)));
+        let following = source::follow_api(api, node_name, freshness, inputs);
+        self.tasks.push(Box::pin(following));
+    }
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_lowercase())
+        .unwrap_or_default()
+}

@@ -1,0 +1,268 @@
+//! The wiring of a running proxy, in the order of its start.
+//!
+//! One thread syncs. Whatever it hears comes through one queue, from threads that wait for the outside (`watch.rs`) and from the source
+//! of objects (`source.rs`); whatever it has to tell goes to `report.rs`. HTTP and the API server share one thread of their own (`io.rs`).
+
+mod io;
+mod report;
+mod source;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use anyhow::{bail, ensure};
+use ferrovia_core::desired::LocalSetting;
+use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_host::privileges;
+use ferrovia_host::sysctl::Files;
+use ferrovia_host::{iptables, memory};
+use jiff::Timestamp;
+
+use self::io::Io;
+use self::report::{FirstSync, Preflight, Reporter};
+use crate::config::{Action, Config, Source};
+use crate::conntrack::limits::{self, Finding};
+use crate::conntrack::worker::{Cleaned, Cleaner};
+use crate::families;
+use crate::http::ServiceChecks;
+use crate::logging::LogControl;
+use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
+use crate::mode::{Installed, Listen, Mode};
+use crate::source::manifest::Folder;
+use crate::sync::{self, Engine, Input, NodeNeed, Received, Stop};
+
+/// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
+pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
+    let mode = Mode::choose(config.mode).map_err(anyhow::Error::from_boxed)?;
+    if config.once {
+        return run_once(config, mode);
+    }
+    let mut io = Io::new(&config, mode)?;
+    // All that takes more than we need later comes before the first thread is made, because threads inherit what we may do.
+    let findings = set_limits(&config);
+    if config.action == Action::InitOnly {
+        tracing::info!("all that needs more than CAP_NET_ADMIN is done");
+        return Ok(());
+    }
+    let Installed { backends, listen } = mode
+        .install(config.counters)
+        .map_err(anyhow::Error::from_boxed)?;
+    let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
+    drop_privileges(&config);
+
+    let (inputs, received) = mpsc::channel();
+    // Watched before it is read: what changes in between is then told a second time, but never missed.
+    watch::watch_signals(inputs.clone())?;
+    watch::watch_addresses(inputs.clone())?;
+    if let Some(file) = config.config_file.clone() {
+        watch::watch_config(file, inputs.clone())?;
+    }
+    inputs.send(Input::Addresses(watch::local_addresses()?))?;
+
+    io.serve(&config, mode, log)?;
+    let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
+    let mut reporter = reporter(&config, &io, supported, listen, inputs.clone())?;
+    findings
+        .iter()
+        .filter_map(Finding::notice)
+        .for_each(|notice| (io.notices)(notice));
+    if config.counters {
+        let read = mode
+            .connections(inputs.clone())
+            .map_err(anyhow::Error::from_boxed)?;
+        io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
+    }
+    let pace = config.pace;
+    let _servers = io.start(config, inputs)?;
+    serve_until_stopped(engine, &received, pace, &mut reporter)
+}
+
+fn serve_until_stopped(
+    engine: Engine,
+    received: &Receiver<Input>,
+    pace: sync::Pace,
+    reporter: &mut Reporter,
+) -> anyhow::Result<()> {
+    match sync::run(engine, received, pace, reporter) {
+        Stop::SourceEnded(why) => bail!("no more changes can be followed: {why}"),
+        Stop::Failed(why) => bail!("{why}"),
+        Stop::Asked | Stop::Satisfied => tracing::info!("stopping; the rules stay in force"),
+    }
+    Ok(())
+}
+
+/// Syncs once, from a folder.
+fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
+    let Source::Manifests(folder) = &config.source else {
+        bail!("--once needs --manifests: the objects of an API server are followed, not read once");
+    };
+    let Installed { backends, .. } = mode
+        .install(config.counters)
+        .map_err(anyhow::Error::from_boxed)?;
+    let (inputs, received) = mpsc::channel();
+    inputs.send(Input::Addresses(watch::local_addresses()?))?;
+    source::follow_folder(Folder::open(folder)?, inputs)?;
+    let mut first = FirstSync::default();
+    let engine = Engine::new(config.settings, backends);
+    match sync::run(engine, &received, config.pace, &mut first) {
+        Stop::SourceEnded(why) => bail!("the manifests cannot be read: {why}"),
+        Stop::Failed(why) => bail!("{why}"),
+        Stop::Asked | Stop::Satisfied => {}
+    }
+    ensure!(first.succeeded, "the rules could not be written");
+    take_over();
+    Ok(())
+}
+
+/// What holds for the whole node or the whole process, and takes more privileges than running does.
+fn set_limits(config: &Config) -> Vec<Finding> {
+    if let Err(error) = privileges::raise_or_lower_oom_score(config.oom_score_adj) {
+        tracing::debug!(%error, "cannot protect the proxy from being killed when memory runs out");
+    }
+    if let Err(error) = privileges::allow_many_open_files() {
+        tracing::debug!(%error, "cannot raise the limit of open files");
+    }
+    let kernel = Files::of_this_machine();
+    let findings = limits::apply(&config.conntrack, kernel.online_cpus(), &kernel);
+    findings.iter().for_each(Finding::log);
+    findings
+}
+
+/// Keeps what a running proxy needs: to write rules, to run the old iptables tools during a takeover, to read other people's manifests,
+/// and to listen where it was told to.
+fn drop_privileges(config: &Config) {
+    let mut needs = vec![privileges::RULES, privileges::LEGACY_IPTABLES];
+    if matches!(config.source, Source::Manifests(_)) {
+        needs.push(privileges::FILES_OF_OTHERS);
+    }
+    let servers = [config.health, config.metrics];
+    if servers
+        .iter()
+        .flatten()
+        .any(|address| address.port() < 1024)
+    {
+        needs.push(privileges::LOW_PORTS);
+    }
+    let keep: Vec<_> = needs.iter().map(|need| need.capability).collect();
+    if let Err(error) = privileges::drop_capabilities(&keep) {
+        tracing::warn!(%error, "going on with more privileges than needed");
+    }
+}
+
+/// With an API server there should be a Node, and node ports should not answer on addresses that are not its own for a moment.
+fn node_need(config: &Config) -> NodeNeed {
+    match (&config.source, &config.settings.local) {
+        (Source::Manifests(_), _) => NodeNeed::Nothing,
+        (Source::Kube(_), LocalSetting::NodeCidr) => NodeNeed::PodCidr,
+        (Source::Kube(_), _) => NodeNeed::Address,
+    }
+}
+
+fn reporter(
+    config: &Config,
+    io: &Io,
+    supported: PerFamily<bool>,
+    listen: Listen,
+    inputs: Sender<Input>,
+) -> anyhow::Result<Reporter> {
+    let counted = Arc::clone(&io.metrics);
+    Ok(Reporter {
+        metrics: Arc::clone(&io.metrics),
+        health: Arc::clone(&io.health),
+        checks: ServiceChecks::start(io.handle(), Arc::clone(&io.health), io.notices.clone()),
+        cleaner: Cleaner::start(move |cleaned| count_cleaned(&counted, cleaned))?,
+        preflight: Some(preflight(config, supported)),
+        when_ready: Some(Box::new(|| settle_in(listen, inputs))),
+        started: Timestamp::now(),
+        counted: Received::default(),
+        checked: PerFamily::default(),
+        syncing: None,
+    })
+}
+
+fn count_cleaned(metrics: &Metrics, cleaned: Cleaned) {
+    let Cleaned {
+        family,
+        took,
+        result,
+    } = cleaned;
+    match result {
+        Ok(removed) => {
+            if removed.total() > 0 {
+                tracing::info!(%family, ?took, flows = removed.total(), "removed UDP flows that led nowhere");
+            }
+            let by_reason = [
+                ("endpoint_gone", removed.endpoint_gone),
+                ("untranslated", removed.untranslated),
+                ("service_gone", removed.service_gone),
+            ];
+            let by_reason = by_reason.map(|(reason, flows)| (reason, flows as u64));
+            metrics.conntrack_cleaned(family, took, by_reason);
+        }
+        Err(error) => {
+            tracing::warn!(%family, %error, "cannot remove UDP flows that lead nowhere; trying again");
+        }
+    }
+}
+
+/// The address families have to fit together. The Node says which is the first, so this is looked at when it is known.
+fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
+    let config = config.clone();
+    Box::new(move |engine| {
+        let check = families::Check {
+            supported,
+            settings: &config.settings,
+            node: engine.node(),
+            exclude_cidrs: &config.ipvs.exclude_cidrs,
+            health: config.health,
+            metrics: config.metrics,
+        };
+        for oddity in check.run()? {
+            tracing::warn!("{oddity}");
+        }
+        Ok(())
+    })
+}
+
+/// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
+fn settle_in(listen: Listen, inputs: Sender<Input>) {
+    tracing::info!("ready: all services are in the kernel");
+    notify_systemd();
+    // All objects were in memory as they were read; of that, little is kept.
+    memory::give_back();
+    // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
+    let started = watch::watch_rules(listen, inputs)
+        .and_then(|()| watch::spawn_with_tools("takeover", take_over));
+    watch::give_up_tools();
+    if let Err(error) = started {
+        tracing::warn!("{error:#}; the rules are checked every sync period all the same");
+    }
+}
+
+/// Our rules are in force, so a predecessor's iptables chains can go without a gap. (Its nftables table went in our first transaction.)
+fn take_over() {
+    match iptables::remove_leftovers() {
+        Ok(removed) => removed
+            .tools
+            .iter()
+            .filter(|tool| !tool.is_empty())
+            .for_each(|tool| tracing::info!("took over from kube-proxy: removed {tool}")),
+        Err(error) => {
+            tracing::warn!(%error, "cannot remove what kube-proxy left in iptables; both sets of rules are in force");
+        }
+    }
+}
+
+/// Tells systemd, if it started us, that services are being proxied.
+fn notify_systemd() {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let sent = std::os::unix::net::UnixDatagram::unbound()
+        .and_then(|socket| socket.send_to(b"READY=1", path));
+    if let Err(error) = sent {
+        tracing::debug!(%error, "cannot notify systemd");
+    }
+}

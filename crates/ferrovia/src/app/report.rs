@@ -1,0 +1,175 @@
+//! What becomes of the sync loop's news: metrics, health, the health checks of services, stale flows to be removed.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrovia_core::desired::{Desired, HealthChecks, NodePortAddresses};
+use ferrovia_core::family::{Family, PerFamily};
+use jiff::Timestamp;
+
+use crate::conntrack::worker::{Cleaner, Syncing};
+use crate::health::{Health, Moment, NodeState};
+use crate::http::{ServiceChecks, WantedChecks};
+use crate::metrics::{Metrics, Traffic};
+use crate::sync::{Engine, Observer, Outcome, Received};
+
+/// Checks that have to hold before the first write.
+pub(super) type Preflight = Box<dyn FnOnce(&Engine) -> Result<(), String>>;
+
+/// Tells everyone who wants to know.
+pub(super) struct Reporter {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) health: Arc<Health>,
+    pub(super) checks: ServiceChecks,
+    pub(super) cleaner: Cleaner,
+    /// Done once, before the first write.
+    pub(super) preflight: Option<Preflight>,
+    /// Done once, when all rules are in force.
+    pub(super) when_ready: Option<Box<dyn FnOnce()>>,
+    /// Triggers from before are not ours to answer for.
+    pub(super) started: Timestamp,
+    pub(super) counted: Received,
+    pub(super) checked: PerFamily<Option<(Arc<HealthChecks>, NodePortAddresses)>>,
+    /// Held while rules are being written, so that no flow is judged by the rules before.
+    pub(super) syncing: Option<Syncing>,
+}
+
+impl Observer for Reporter {
+    fn received(&mut self, engine: &Engine) {
+        self.count_events(engine);
+        self.health.set_node(match engine.node() {
+            None => NodeState::Unknown,
+            Some(node) if node.eligible => NodeState::Eligible,
+            Some(_) => NodeState::Ineligible,
+        });
+        if engine.is_ready() {
+            self.queued(engine);
+        }
+    }
+
+    fn ready(&mut self, engine: &Engine) -> Result<(), String> {
+        self.preflight
+            .take()
+            .map_or(Ok(()), |check| check(engine))?;
+        self.queued(engine);
+        Ok(())
+    }
+
+    fn syncing(&mut self) {
+        self.syncing = Some(self.cleaner.syncing());
+    }
+
+    fn synced(&mut self, engine: &Engine, outcomes: &[Outcome]) -> ControlFlow<()> {
+        for outcome in outcomes {
+            self.metrics.synced(outcome, Timestamp::now());
+            self.observe_latency(outcome);
+            if let Some(cleanup) = &outcome.cleanup {
+                self.cleaner.submit(cleanup.clone());
+            }
+        }
+        self.syncing = None;
+        for family in Family::ALL {
+            if let Some(desired) = engine.desired(family).filter(|_| engine.is_in_sync(family)) {
+                self.in_sync(family, desired);
+            }
+        }
+        self.metrics.pending(0, 0);
+        if is_success(outcomes)
+            && let Some(when_ready) = self.when_ready.take()
+        {
+            when_ready();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Reporter {
+    fn count_events(&mut self, engine: &Engine) {
+        let now = engine.received();
+        let services = now.services - self.counted.services;
+        let slices = now.slices - self.counted.slices;
+        self.metrics.changes(services, slices);
+        self.metrics.pending(services, slices);
+        self.counted = now;
+    }
+
+    fn queued(&self, engine: &Engine) {
+        let enabled = Family::ALL
+            .into_iter()
+            .filter(|family| engine.desired(*family).is_some());
+        for family in enabled {
+            self.health.queued(family, Moment::now());
+            self.metrics.queued(family, Timestamp::now());
+        }
+    }
+
+    fn in_sync(&mut self, family: Family, desired: &Desired) {
+        self.health.updated(family, Moment::now());
+        let lacking = desired.without_local;
+        for (traffic, ports) in [
+            (Traffic::Internal, lacking.internal),
+            (Traffic::External, lacking.external),
+        ] {
+            self.metrics.no_local_endpoints(family, traffic, ports);
+        }
+        self.update_checks(family, desired);
+    }
+
+    /// Most syncs change no health check, so the listeners are only told when one did.
+    fn update_checks(&mut self, family: Family, desired: &Desired) {
+        let (checks, addresses) = (&desired.health_checks, &desired.node.health_checks);
+        let is_known = self.checked[family]
+            .as_ref()
+            .is_some_and(|(known, at)| Arc::ptr_eq(known, checks) && at == addresses);
+        if is_known {
+            return;
+        }
+        self.checks.update(
+            family,
+            WantedChecks {
+                addresses: addresses.clone(),
+                checks: Arc::clone(checks),
+            },
+        );
+        self.checked[family] = Some((Arc::clone(checks), addresses.clone()));
+    }
+
+    /// How long ago somebody did what is in the kernel now.
+    fn observe_latency(&self, outcome: &Outcome) {
+        let now = Timestamp::now();
+        for trigger in &outcome.triggers {
+            let Some(at) = trigger
+                .parse::<Timestamp>()
+                .ok()
+                .filter(|at| *at >= self.started)
+            else {
+                continue;
+            };
+            let latency = Duration::try_from(now.duration_since(at)).unwrap_or_default();
+            self.metrics.programmed(outcome.family, latency);
+        }
+    }
+}
+
+/// Ends the loop with its first sync.
+#[derive(Default)]
+pub(super) struct FirstSync {
+    pub(super) succeeded: bool,
+}
+
+impl Observer for FirstSync {
+    fn synced(&mut self, _: &Engine, outcomes: &[Outcome]) -> ControlFlow<()> {
+        self.succeeded = is_success(outcomes);
+        if outcomes.is_empty() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+}
+
+/// Something was synced, and nothing failed.
+fn is_success(outcomes: &[Outcome]) -> bool {
+    !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.result.is_ok())
+}

@@ -1,0 +1,320 @@
+//! The completed document as values: the last step to a [`Config`].
+
+use std::time::Duration;
+
+use ferrovia_core::desired::Settings;
+use ferrovia_core::family::{Family, PerFamily};
+
+use super::file::{Document, Logging};
+use super::flags::Typed;
+use super::gates::FeatureGates;
+use super::validate::Checks;
+use super::{Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source};
+use crate::conntrack::limits::ConntrackSettings;
+use crate::logging::{FileVerbosity, Format, LogSettings};
+use crate::source::kube::ApiAccess;
+use crate::sync::Pace;
+
+/// Longer than this makes no sense, and much longer no instant.
+const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// The version before ours, whose hidden metrics may be shown.
+const PREVIOUS_VERSION: &str = "1.35";
+
+impl Config {
+    pub(super) fn from_document(
+        mut typed: Typed,
+        config_file: Option<ConfigFile>,
+        mut remarks: Vec<Remark>,
+    ) -> Result<Self, ConfigError> {
+        let mut checks = Checks::default();
+        let gates = checks.gates(&typed.document.feature_gates);
+        let mode = mode(&mut checks, &typed.document.mode);
+        let pace = pace(&mut checks, &mut typed.document, &mut remarks);
+        let document = &typed.document;
+        masquerade_bits(&mut checks, document);
+        let bind_address = checks.bind_address("bindAddress", &document.bind_address);
+        let settings = Settings {
+            node_name: node_name(&mut checks, &document.hostname_override)?,
+            node_ips: PerFamily::from_fn(|family| {
+                bind_address.filter(|ip| Family::of(*ip) == family)
+            }),
+            local: checks.local(
+                &document.detect_local_mode,
+                &document.detect_local,
+                &document.cluster_cidr,
+            ),
+            masquerade_all: document.masquerade_all(),
+            masquerade_bit: document
+                .masquerade_bit()
+                .and_then(|bit| u8::try_from(bit).ok())
+                .unwrap_or_default(),
+            node_ports: checks
+                .node_ports(document.node_port_addresses.as_deref().unwrap_or_default()),
+            external_ips: gates.is_enabled("AllowServiceExternalIPs"),
+        };
+        let config = Self {
+            action: action(&typed),
+            source: source(&mut checks, document, &typed.master),
+            mode,
+            settings,
+            bind_address,
+            pace,
+            config_sync_period: checks
+                .positive_time("configSyncPeriod", document.config_sync_period)
+                .min(LONGEST_PERIOD),
+            counters: document.ferrovia.counters.unwrap_or(true),
+            once: typed.once,
+            health: checks.server("healthzBindAddress", &document.healthz_bind_address),
+            metrics: checks.server("metricsBindAddress", &document.metrics_bind_address),
+            bind_hard_fail: document.bind_address_hard_fail,
+            profiling: document.enable_profiling,
+            show_hidden_metrics: hidden_metrics(&mut checks, document),
+            oom_score_adj: checks.within(
+                "oomScoreAdj",
+                document.oom_score_adj.unwrap_or_default(),
+                -1000,
+                1000,
+            ),
+            conntrack: conntrack(&mut checks, document),
+            log: log(&mut checks, &document.logging, &gates, &typed),
+            localhost_node_ports: document.iptables.localhost_node_ports.unwrap_or(true),
+            ipvs: ipvs(&mut checks, document, mode),
+            gates,
+            document: serde_json::to_value(document).unwrap_or_default(),
+            flags: typed.values(),
+            config_file,
+            remarks,
+        };
+        match checks.into_errors() {
+            errors if errors.is_empty() => Ok(config),
+            errors => Err(ConfigError::Invalid(errors)),
+        }
+    }
+}
+
+fn action(typed: &Typed) -> Action {
+    if let Some(path) = &typed.write_config_to {
+        Action::WriteConfig(path.clone())
+    } else if typed.cleanup {
+        Action::Cleanup
+    } else if typed.init_only {
+        Action::InitOnly
+    } else {
+        Action::Run
+    }
+}
+
+fn source(checks: &mut Checks, document: &Document, master: &str) -> Source {
+    let client = &document.client_connection;
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    if !document.ferrovia.manifests.is_empty() {
+        if !client.kubeconfig.is_empty() || !master.is_empty() {
+            checks.forbidden(
+                "ferrovia.manifests",
+                "objects come from a folder or from an API server (clientConnection.kubeconfig, --master), not from both",
+            );
+        }
+        return Source::Manifests(document.ferrovia.manifests.as_str().into());
+    }
+    if !client.qps.is_finite() {
+        checks.invalid("clientConnection.qps", client.qps, "must be a number");
+    }
+    Source::Kube(ApiAccess {
+        kubeconfig: some(&client.kubeconfig).map(Into::into),
+        master: some(master),
+        qps: client.qps,
+        burst: checks.not_negative("clientConnection.burst", client.burst),
+    })
+}
+
+fn mode(checks: &mut Checks, name: &str) -> Option<ModeName> {
+    let words = [
+        ("", None),
+        ("iptables", Some(ModeName::Iptables)),
+        ("ipvs", Some(ModeName::Ipvs)),
+        ("nftables", Some(ModeName::Nftables)),
+        ("userspace", Some(ModeName::Userspace)),
+    ];
+    checks.word("mode", name, &words).flatten()
+}
+
+/// The host name, if there is no other. Endpoints are compared with it as it is, so blanks and capitals go.
+fn node_name(checks: &mut Checks, given: &str) -> Result<String, ConfigError> {
+    let name = if given.is_empty() {
+        std::fs::read_to_string("/proc/sys/kernel/hostname").map_err(ConfigError::HostName)?
+    } else {
+        given.to_owned()
+    };
+    let name = name.trim().to_lowercase();
+    if name.is_empty() {
+        checks.invalid_text("hostnameOverride", given, "the name is empty");
+    }
+    Ok(name)
+}
+
+fn pace(checks: &mut Checks, document: &mut Document, remarks: &mut Vec<Remark>) -> Pace {
+    let section = document.section_name();
+    let (sync, min) = (*document.sync_period_mut(), *document.min_sync_period_mut());
+    let field = format!("{section}.syncPeriod");
+    let min_field = format!("{section}.minSyncPeriod");
+    let sync_period = checks.positive_time(&field, sync);
+    let min_sync_period = checks.time(&min_field, min);
+    if min > sync {
+        let why = format!("must be greater than or equal to {min_field} ({min})");
+        checks.invalid_text(&field, &sync.to_string(), &why);
+    }
+    if sync_period > LONGEST_PERIOD {
+        remarks.push(Remark {
+            is_warning: false,
+            text: format!("{field}: {sync} is more than a day; the rules are checked daily"),
+        });
+    }
+    Pace {
+        sync_period: sync_period.min(LONGEST_PERIOD),
+        min_sync_period: min_sync_period.min(LONGEST_PERIOD),
+    }
+}
+
+/// The iptables bit is checked in every mode, as kube-proxy does.
+fn masquerade_bits(checks: &mut Checks, document: &Document) {
+    let iptables = document.iptables.masquerade_bit.unwrap_or_default();
+    checks.within("iptables.masqueradeBit", iptables, 0, 31);
+    if document.section_name() == "nftables" {
+        let nftables = document.nftables.masquerade_bit.unwrap_or_default();
+        checks.within("nftables.masqueradeBit", nftables, 0, 31);
+    }
+}
+
+fn hidden_metrics(checks: &mut Checks, document: &Document) -> bool {
+    let version = &document.show_hidden_metrics_for_version;
+    if !version.is_empty() && version != PREVIOUS_VERSION {
+        let why = format!("must be empty or the version before ours, {PREVIOUS_VERSION}");
+        checks.invalid_text("showHiddenMetricsForVersion", version, &why);
+    }
+    !version.is_empty()
+}
+
+fn some_time(time: Duration) -> Option<Duration> {
+    (!time.is_zero()).then_some(time)
+}
+
+fn conntrack(checks: &mut Checks, document: &Document) -> ConntrackSettings {
+    let given = &document.conntrack;
+    let number = |checks: &mut Checks, field, value: Option<i32>| {
+        checks.not_negative(field, value.unwrap_or_default())
+    };
+    let time = |checks: &mut Checks, field, value| some_time(checks.time(field, value));
+    ConntrackSettings {
+        max: given
+            .max
+            .map(|max| checks.not_negative("conntrack.max", max)),
+        max_per_core: number(checks, "conntrack.maxPerCore", given.max_per_core),
+        min: number(checks, "conntrack.min", given.min),
+        tcp_established: time(
+            checks,
+            "conntrack.tcpEstablishedTimeout",
+            given.tcp_established_timeout.unwrap_or_default(),
+        ),
+        tcp_close_wait: time(
+            checks,
+            "conntrack.tcpCloseWaitTimeout",
+            given.tcp_close_wait_timeout.unwrap_or_default(),
+        ),
+        be_liberal: given.tcp_be_liberal,
+        udp: checks.time("conntrack.udpTimeout", given.udp_timeout),
+        udp_stream: checks.time("conntrack.udpStreamTimeout", given.udp_stream_timeout),
+    }
+}
+
+/// What other modes do not use is not checked, as kube-proxy does not.
+fn ipvs(checks: &mut Checks, document: &Document, mode: Option<ModeName>) -> IpvsSettings {
+    let given = &document.ipvs;
+    let mut unchecked = Checks::default();
+    let checks = if mode == Some(ModeName::Ipvs) {
+        checks
+    } else {
+        &mut unchecked
+    };
+    let scheduler = if given.scheduler.is_empty() {
+        "rr"
+    } else {
+        &given.scheduler
+    };
+    IpvsSettings {
+        scheduler: scheduler.to_owned(),
+        exclude_cidrs: checks.cidrs(
+            "ipvs.excludeCIDRs",
+            given.exclude_cidrs.as_deref().unwrap_or_default(),
+        ),
+        strict_arp: given.strict_arp,
+        tcp_timeout: some_time(checks.time("ipvs.tcpTimeout", given.tcp_timeout)),
+        tcp_fin_timeout: some_time(checks.time("ipvs.tcpFinTimeout", given.tcp_fin_timeout)),
+        udp_timeout: some_time(checks.time("ipvs.udpTimeout", given.udp_timeout)),
+    }
+}
+
+fn log(checks: &mut Checks, given: &Logging, gates: &FeatureGates, typed: &Typed) -> LogSettings {
+    let words = [("json", Format::Json), ("text", Format::Text)];
+    let format = checks.word("logging.format", &given.format, &words);
+    if format == Some(Format::Json) && !gates.is_enabled("LoggingBetaOptions") {
+        checks.forbidden(
+            "logging.format",
+            "json needs the feature gate LoggingBetaOptions",
+        );
+    }
+    if given.verbosity > i32::MAX.unsigned_abs() {
+        checks.invalid(
+            "logging.verbosity",
+            given.verbosity,
+            "must be at most 2147483647",
+        );
+    }
+    if format == Some(Format::Json) && !given.vmodule.is_empty() {
+        checks.forbidden("logging.vmodule", "only with the format text");
+    }
+    for (position, entry) in given.vmodule.iter().enumerate() {
+        let field = format!("logging.vmodule[{position}].filePattern");
+        if entry.file_pattern.is_empty() || entry.file_pattern.contains(['=', ',']) {
+            checks.invalid_text(
+                field,
+                &entry.file_pattern,
+                "must not be empty, and without = and ,",
+            );
+        }
+    }
+    let options = [("text", &given.options.text), ("json", &given.options.json)];
+    let sizes = options.map(|(name, stream)| {
+        let field = format!("logging.options.{name}.infoBufferSize");
+        checks.quantity(field, &stream.info_buffer_size)
+    });
+    for (name, stream) in options {
+        let is_used = stream.split_stream || stream.info_buffer_size != "0";
+        if is_used && !gates.is_enabled("LoggingAlphaOptions") {
+            checks.forbidden(
+                format!("logging.options.{name}"),
+                "needs the feature gate LoggingAlphaOptions",
+            );
+        }
+    }
+    let (stream, info_buffer_size) = match format {
+        Some(Format::Json) => (&given.options.json, sizes[1]),
+        _ => (&given.options.text, sizes[0]),
+    };
+    // A file completed by us says `text` without anybody having asked for it, so only json and the flag count as asked for.
+    let is_explicit = format == Some(Format::Json) || typed.is_given("logging-format");
+    LogSettings {
+        format: format.filter(|_| is_explicit),
+        verbosity: given.verbosity,
+        vmodule: given
+            .vmodule
+            .iter()
+            .map(|entry| FileVerbosity {
+                pattern: entry.file_pattern.clone(),
+                verbosity: entry.verbosity,
+            })
+            .collect(),
+        flush_frequency: checks.positive_time("logging.flushFrequency", given.flush_frequency),
+        split_stream: stream.split_stream,
+        info_buffer_size,
+    }
+}

@@ -1,0 +1,252 @@
+//! Cleans up stale UDP flows on a thread of its own: looking through a large table takes a while, and no sync may wait for it.
+//!
+//! The sync loop says when it begins to write rules and, once they are in force, what must be cleaned up. Orders that have not been carried
+//! out are merged, so however fast changes come, there is never more than one order per address and port.
+//!
+//! A flow is judged by what was known when its order was given. By the time it is found, new rules may send flows to an endpoint that the
+//! order does not know. So nothing is deleted while rules are being written, nor what a later order is about: that one finds it again.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::plan::conntrack::Cleanup;
+use ferrovia_host::conntrack::{self, Removed, Stale};
+
+/// After a failure it is tried again so much later, and after each further one twice as much.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// But never later than this, and no rest after work is longer.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// What came of cleaning up.
+#[derive(Debug)]
+pub struct Cleaned {
+    /// Whose flows.
+    pub family: Family,
+    /// How long it took, without the time it waited for syncs to end.
+    pub took: Duration,
+    /// How many flows went. What failed is tried again.
+    pub result: Result<Removed, conntrack::Error>,
+}
+
+/// The grip on the thread, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Cleaner {
+    shared: Arc<Shared>,
+}
+
+/// As long as this lives, no flow is deleted.
+#[derive(Debug)]
+pub struct Syncing {
+    shared: Arc<Shared>,
+}
+
+impl Cleaner {
+    /// Starts the thread, in this thread's network namespace. `report` hears of every round.
+    ///
+    /// # Errors
+    /// If the system gives us no thread.
+    pub fn start(report: impl FnMut(Cleaned) + Send + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("conntrack".into())
+            .spawn(move || work(&theirs, report))?;
+        Ok(Self { shared })
+    }
+
+    /// Rules are going to be written. What they leave stale is to be [submitted](Self::submit) before this is dropped.
+    #[must_use = "flows are deleted again once it is dropped"]
+    pub fn syncing(&self) -> Syncing {
+        self.shared.lock().syncs += 1;
+        Syncing {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// New rules are in force, and this must be cleaned up. Never waits for that.
+    pub fn submit(&self, cleanup: Cleanup) {
+        let mut state = self.shared.lock();
+        let family = cleanup.family();
+        match &mut state.orders[family] {
+            Some(earlier) => earlier.absorb(cleanup),
+            none => *none = Some(cleanup),
+        }
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.shared.lock().has_ended = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        self.shared.lock().syncs -= 1;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// What the two threads share. Held only for as long as it takes to look at it.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What has not been begun.
+    orders: PerFamily<Option<Cleanup>>,
+    /// Syncs that are under way.
+    syncs: usize,
+    has_ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is whole before the lock is let go.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next order after a rest, of the given family if it has one; none if this is the end.
+    fn next(&self, first: Family, rest: Duration) -> Option<Cleanup> {
+        let work_at = Instant::now() + rest;
+        let mut state = self.lock();
+        loop {
+            if state.has_ended {
+                return None;
+            }
+            let left = work_at.saturating_duration_since(Instant::now());
+            state = if !left.is_zero() {
+                let waited = self.changed.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else if let Some(order) = state.take(first) {
+                return Some(order);
+            } else {
+                self.wait(state)
+            };
+        }
+    }
+
+    /// Takes out of a batch what must not be deleted, once that can be told. Answers with how long that took.
+    fn spare(&self, family: Family, batch: &mut Vec<Stale>) -> Duration {
+        let start = Instant::now();
+        let mut state = self.lock();
+        while state.syncs > 0 && !state.has_ended {
+            state = self.wait(state);
+        }
+        if state.has_ended {
+            batch.clear();
+        } else if let Some(later) = &state.orders[family] {
+            batch.retain(|stale| !later.concerns(stale.verdict.target));
+        }
+        start.elapsed()
+    }
+
+    /// An order could not be carried out: what no later one is about is still to be done.
+    fn give_back(&self, mut order: Cleanup) {
+        let place = &mut self.lock().orders[order.family()];
+        if let Some(later) = place.take() {
+            order.absorb(later);
+        }
+        *place = Some(order);
+    }
+}
+
+impl State {
+    fn take(&mut self, first: Family) -> Option<Cleanup> {
+        self.orders[first]
+            .take()
+            .or_else(|| self.orders[other(first)].take())
+    }
+}
+
+/// Carries out orders until the end. The families take turns, and no more than half of the time is spent working, so that a kernel whose
+/// table is slow to walk has some left for packets.
+fn work(shared: &Shared, mut report: impl FnMut(Cleaned)) {
+    let mut cleaner = None;
+    let mut turn = Family::V4;
+    let mut rest = Duration::ZERO;
+    let mut failures = 0;
+    while let Some(order) = shared.next(turn, rest) {
+        let family = order.family();
+        turn = other(family);
+        let start = Instant::now();
+        let mut waited = Duration::ZERO;
+        let result = carry_out(&mut cleaner, &order, |batch| {
+            waited += shared.spare(family, batch);
+        });
+        let took = start.elapsed().saturating_sub(waited);
+        match &result {
+            Ok(removed) => {
+                log_success(family, took, removed);
+                rest = took.min(LONGEST_REST);
+                failures = 0;
+            }
+            Err(error) => {
+                log_failure(family, error, failures == 0);
+                // The connection may be in any state.
+                cleaner = None;
+                shared.give_back(order);
+                rest = FIRST_RETRY
+                    .saturating_mul(2_u32.saturating_pow(failures))
+                    .min(LONGEST_REST);
+                failures = (failures + 1).min(u32::BITS - 1);
+            }
+        }
+        report(Cleaned {
+            family,
+            took,
+            result,
+        });
+    }
+}
+
+fn carry_out(
+    cleaner: &mut Option<conntrack::Cleaner>,
+    order: &Cleanup,
+    spare: impl FnMut(&mut Vec<Stale>),
+) -> Result<Removed, conntrack::Error> {
+    let cleaner = match cleaner {
+        Some(cleaner) => cleaner,
+        none => none.insert(conntrack::Cleaner::open()?),
+    };
+    cleaner.clean(order, spare)
+}
+
+fn other(family: Family) -> Family {
+    match family {
+        Family::V4 => Family::V6,
+        Family::V6 => Family::V4,
+    }
+}
+
+fn log_success(family: Family, took: Duration, removed: &Removed) {
+    if removed.total() == 0 {
+        tracing::debug!(%family, ?took, "no UDP flow is stale");
+        return;
+    }
+    tracing::info!(%family, ?took, endpoint_gone = removed.endpoint_gone, untranslated = removed.untranslated,
+        service_gone = removed.service_gone, "removed stale UDP flows");
+}
+
+/// Warns once: what stands in the way mostly stays there.
+fn log_failure(family: Family, error: &conntrack::Error, is_first: bool) {
+    if is_first {
+        tracing::warn!(%family, %error, "stale UDP flows may still go to endpoints that are gone; trying again");
+    } else {
+        tracing::debug!(%family, %error, "stale UDP flows still cannot be removed");
+    }
+}

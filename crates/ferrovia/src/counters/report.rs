@@ -1,0 +1,167 @@
+//! Connections per service and per endpoint, as the kernel counted them.
+//!
+//! A count is of a pair, a frontend and the endpoint it led to, and is forgotten a day after it last grew. So sums over endpoints may
+//! become smaller; whoever wants rates takes them of pairs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ferrovia_core::dialect::nft::Key;
+use ferrovia_core::family::Family;
+use ferrovia_core::model::Protocol;
+use ferrovia_core::plan::nft::layout::{SetId, TABLE};
+use ferrovia_core::plan::nft::view::{FrontendView, ListView, Path, View};
+use ferrovia_host::nft::{Error, Nft};
+
+/// What the kernel counted for one family.
+#[derive(Debug)]
+pub struct Report {
+    family: Family,
+    services: BTreeMap<Box<str>, ServiceReport>,
+}
+
+#[derive(Debug, Default)]
+struct ServiceReport {
+    frontends: Vec<FrontendView>,
+    lists: BTreeMap<u32, ListView>,
+}
+
+/// Reads the counters of a family.
+pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
+    let observed = nft.observe(family, TABLE, &[])?;
+    let mut counts = |set: SetId| -> Result<Vec<(Key, u64)>, Error> {
+        // Without counters there are no such sets, and without services no table.
+        if observed.sets.contains_key(set.name()) {
+            nft.counters(family, TABLE, set.name())
+        } else {
+            Ok(Vec::new())
+        }
+    };
+    let (connections, refusals) = (counts(SetId::Connections)?, counts(SetId::Refusals)?);
+    let view = View::of(&observed).counted(&connections, &refusals);
+    Ok(Report::new(family, view))
+}
+
+impl Report {
+    fn new(family: Family, view: View) -> Self {
+        let mut services: BTreeMap<Box<str>, ServiceReport> = BTreeMap::new();
+        for frontend in view.frontends {
+            let service = services.entry(frontend.service.clone()).or_default();
+            for number in lists_of(frontend.path) {
+                if let Some(list) = view.lists.get(&number) {
+                    service.lists.entry(number).or_insert_with(|| list.clone());
+                }
+            }
+            service.frontends.push(frontend);
+        }
+        Self { family, services }
+    }
+
+    /// Only the services whose name begins so.
+    #[must_use]
+    pub fn of(mut self, prefix: Option<&str>) -> Self {
+        self.services
+            .retain(|name, _| prefix.is_none_or(|prefix| name.starts_with(prefix)));
+        self
+    }
+}
+
+fn lists_of(path: Path) -> impl Iterator<Item = u32> {
+    let lists = match path {
+        Path::List { list, .. } => [Some(list), None],
+        Path::BySource { inside, outside } => [inside, outside],
+        Path::Rejected | Path::Dropped => [None, None],
+    };
+    lists.into_iter().flatten()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, service) in &self.services {
+            writeln!(f, "{name} ({})", self.family)?;
+            for frontend in &service.frontends {
+                let (count, what) = outcome(frontend);
+                writeln!(f, "  {:<46} {count:>12}  {what}", at(frontend))?;
+            }
+            for ((ip, port), endpoint) in service.endpoints() {
+                let address = SocketAddr::new(ip, port).to_string();
+                let (count, shares) = (endpoint.connections, endpoint.shares());
+                writeln!(f, "    → {address:<42} {count:>12}  {shares}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An endpoint of a service, whichever list and frontend led to it.
+#[derive(Debug, Default)]
+struct EndpointReport {
+    connections: u64,
+    /// What part of a list's connections it gets, in hundredths, and whether the list is one of local endpoints only.
+    shares: Vec<(f64, bool)>,
+}
+
+impl EndpointReport {
+    fn shares(&self) -> String {
+        if self.shares.is_empty() {
+            return "no longer an endpoint".to_owned();
+        }
+        let share = |(part, local): &(f64, bool)| {
+            let of = if *local { " of local ones" } else { "" };
+            format!("share {part:.1} %{of}")
+        };
+        let shares: Vec<String> = self.shares.iter().map(share).collect();
+        shares.join(", ")
+    }
+}
+
+impl ServiceReport {
+    fn endpoints(&self) -> BTreeMap<(IpAddr, u16), EndpointReport> {
+        let mut endpoints: BTreeMap<_, EndpointReport> = BTreeMap::new();
+        for list in self.lists.values() {
+            let all: u32 = list.endpoints.values().sum();
+            for (target, slots) in &list.endpoints {
+                let share = 100.0 * f64::from(*slots) / f64::from(all.max(1));
+                let endpoint = endpoints.entry(*target).or_default();
+                endpoint.shares.push((share, list.local));
+            }
+        }
+        for (target, count) in self.frontends.iter().flat_map(|f| &f.connections) {
+            let sum = &mut endpoints.entry(*target).or_default().connections;
+            *sum = sum.saturating_add(*count);
+        }
+        endpoints
+    }
+}
+
+fn at(frontend: &FrontendView) -> String {
+    let protocol =
+        Protocol::from_number(frontend.protocol).map_or_else(|| "?".to_owned(), |p| p.to_string());
+    match frontend.address {
+        Some(ip) => format!("{}/{protocol}", SocketAddr::new(ip, frontend.port)),
+        None => format!("node port {}/{protocol}", frontend.port),
+    }
+}
+
+/// How many of what.
+fn outcome(frontend: &FrontendView) -> (u64, &'static str) {
+    let connections = || {
+        let counts = frontend.connections.values();
+        counts.fold(0_u64, |sum, count| sum.saturating_add(*count))
+    };
+    match frontend.path {
+        Path::List {
+            masquerade: false, ..
+        } => (connections(), "connections"),
+        Path::List {
+            masquerade: true, ..
+        } => (connections(), "connections, masqueraded"),
+        Path::BySource { .. } => (
+            connections(),
+            "connections, local endpoints for clients outside",
+        ),
+        Path::Rejected => (frontend.refused, "packets refused: no endpoints"),
+        Path::Dropped => (frontend.refused, "packets dropped: no local endpoints"),
+    }
+}

@@ -1,0 +1,128 @@
+//! `/metrics`: made on a thread of its own, because it reads the kernel, and sent as it is made, because it may be long.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::health::{Health, Moment};
+use crate::http::answer::{Answer, Content, Piece, TEXT, answer, set};
+use crate::metrics::Metrics;
+
+/// The text format of Prometheus.
+pub(super) const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PROCESS_START: HeaderName = HeaderName::from_static("process-start-time-unix");
+
+/// Scrapes at once; each may hold a table of all services for a moment.
+const AT_ONCE: usize = 2;
+/// How long a scrape waits for its turn, and for a client to take the next piece. Shorter than any sensible scrape interval.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The size of a piece, and how many may be on their way.
+const PIECE: usize = 16 * 1024;
+const PIECES: usize = 2;
+
+/// Makes the text for those who ask.
+pub(super) struct Scrapes {
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    turns: Arc<Semaphore>,
+}
+
+impl Scrapes {
+    pub(super) fn new(metrics: Arc<Metrics>, health: Arc<Health>) -> Self {
+        Self {
+            metrics,
+            health,
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+
+    /// Begins to answer.
+    pub(super) async fn answer(&self) -> Answer {
+        let turn = Arc::clone(&self.turns).acquire_owned();
+        let Ok(Ok(turn)) = timeout(PATIENCE, turn).await else {
+            let busy = "too many scrapes at once; try again\n";
+            return answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, busy);
+        };
+        if let Some(age) = self.health.data_age(Moment::now()) {
+            self.metrics.data_age(age);
+        }
+        let (pieces, content) = mpsc::channel(PIECES);
+        let metrics = Arc::clone(&self.metrics);
+        let writer = Writer::new(pieces, turn);
+        tokio::task::spawn_blocking(move || write(&metrics, writer));
+        let mut answer = Response::new(Content::Stream(content));
+        set(
+            &mut answer,
+            CONTENT_TYPE,
+            HeaderValue::from_static(EXPOSITION),
+        );
+        if let Some(started) = self.metrics.started() {
+            set(
+                &mut answer,
+                PROCESS_START,
+                HeaderValue::from(started as u64),
+            );
+        }
+        answer
+    }
+}
+
+fn write(metrics: &Metrics, mut writer: Writer) {
+    // It only fails if the client does not want the rest.
+    if metrics.expose(&mut writer).is_ok() {
+        writer.finish();
+    }
+}
+
+/// Gathers text into pieces and sends them.
+struct Writer {
+    pieces: Sender<Piece>,
+    runtime: Handle,
+    buffer: String,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Writer {
+    fn new(pieces: Sender<Piece>, turn: OwnedSemaphorePermit) -> Self {
+        Self {
+            pieces,
+            runtime: Handle::current(),
+            buffer: String::with_capacity(PIECE),
+            _turn: turn,
+        }
+    }
+
+    fn finish(mut self) {
+        if self.flush().is_ok() {
+            let _ = self.send(Piece::End);
+        }
+    }
+
+    fn flush(&mut self) -> fmt::Result {
+        let text = std::mem::replace(&mut self.buffer, String::with_capacity(PIECE));
+        self.send(Piece::Text(Bytes::from(text)))
+    }
+
+    fn send(&self, piece: Piece) -> fmt::Result {
+        let sent = self.pieces.send_timeout(piece, PATIENCE);
+        self.runtime.block_on(sent).map_err(|_| fmt::Error)
+    }
+}
+
+impl fmt::Write for Writer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.buffer.push_str(text);
+        if self.buffer.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(())
+    }
+}

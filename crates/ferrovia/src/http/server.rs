@@ -1,0 +1,114 @@
+//! One listener at work: takes clients in, lets a handler answer, and bounds what each of them can hold.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::answer::{Answer, certainly};
+use super::pool::Pool;
+
+/// How long a client may take to send the head of a request, and how long it may be silent between two.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// The largest head of a request, and what is buffered of an answer.
+const HEAD_SIZE: usize = 16 * 1024;
+/// How long a connection is kept. Prometheus opens a new one without a word.
+const LIFETIME: Duration = Duration::from_secs(120);
+/// How long the last answer may take after that.
+const LAST_ANSWER: Duration = Duration::from_secs(30);
+/// The pause when no connection can be taken in, which is mostly because there are no file descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What answers requests.
+pub(super) trait Handler: Send + Sync + 'static {
+    /// Answers one. Handlers decide by path and method; bodies are not read unless they do so.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+}
+
+/// Serves until dropped; then every connection ends too.
+pub(super) async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, pool: Arc<Pool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    pool.add(connections.spawn(converse(stream, Arc::clone(&handler), LIFETIME)));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot take in a client");
+                    pool.drop_oldest();
+                    sleep(PAUSE).await;
+                }
+            },
+            // Those that have ended are forgotten.
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn converse<H: Handler>(stream: TcpStream, handler: Arc<H>, lifetime: Duration) {
+    // Answers are small and clients wait for them.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(|request| {
+        let handler = Arc::clone(&handler);
+        async move { certainly(handler.answer(request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_SIZE)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    // What goes wrong on a connection is its client's affair.
+    if timeout(lifetime, connection.as_mut()).await.is_err() {
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(LAST_ANSWER, connection).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+    use crate::http::answer::text;
+
+    struct Always;
+
+    impl Handler for Always {
+        async fn answer(&self, _: Request<Incoming>) -> Answer {
+            text("ok")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_after_its_time_however_busy_it_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = std::thread::spawn(move || {
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            let mut answers = 0;
+            // Ended by the server, one way or the other.
+            while stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .is_ok()
+                && stream.read(&mut [0; 1024]).is_ok_and(|n| n > 0)
+            {
+                answers += 1;
+            }
+            answers
+        });
+        let (stream, _) = listener.accept().await.unwrap();
+        converse(stream, Arc::new(Always), Duration::from_millis(300)).await;
+        assert!(client.join().unwrap() > 0);
+    }
+}

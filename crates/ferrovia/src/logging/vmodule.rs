@@ -1,0 +1,165 @@
+//! `--vmodule`: more from some source files, by patterns of their names.
+
+/// How much one source file, or several, may say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileVerbosity {
+    /// The file's name without its ending, `*` for any characters and `?` for one. With a `/` in it the pattern is for the whole path.
+    pub pattern: String,
+    /// Like `-v`, for these files.
+    pub verbosity: u32,
+}
+
+/// What is wrong with a `--vmodule`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VmoduleError {
+    /// An entry is not a pattern and a number.
+    #[error("{0:?} is not pattern=N: give a comma-separated list such as engine=4,folder=6")]
+    Entry(String),
+    /// The number is none, or too large.
+    #[error("{number:?} for {pattern:?} is not a verbosity: give a number from 0 to {max}", max = i32::MAX)]
+    Number {
+        /// The entry's left side.
+        pattern: String,
+        /// Its right side.
+        number: String,
+    },
+}
+
+/// Reads `--vmodule`'s value, a comma-separated list of `pattern=N`. Empty entries are left out, as klog does.
+///
+/// # Errors
+/// If an entry is something else.
+pub fn parse_vmodule(list: &str) -> Result<Vec<FileVerbosity>, VmoduleError> {
+    list.split(',')
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty())
+        .map(parse_entry)
+        .collect()
+}
+
+fn parse_entry(entry: &str) -> Result<FileVerbosity, VmoduleError> {
+    let parts = entry.split_once('=');
+    let Some((pattern, number)) = parts.filter(|(pattern, _)| !pattern.is_empty()) else {
+        return Err(VmoduleError::Entry(entry.to_owned()));
+    };
+    // klog keeps it in 32 bits with a sign.
+    let verbosity = number
+        .parse()
+        .ok()
+        .filter(|&n| n <= i32::MAX.unsigned_abs());
+    let Some(verbosity) = verbosity else {
+        return Err(VmoduleError::Number {
+            pattern: pattern.to_owned(),
+            number: number.to_owned(),
+        });
+    };
+    Ok(FileVerbosity {
+        pattern: pattern.to_owned(),
+        verbosity,
+    })
+}
+
+/// What the first pattern that matches a source file says.
+pub(super) fn level_for(files: &[FileVerbosity], path: &str) -> Option<u32> {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let found = files.iter().find(|file| {
+        let subject = if file.pattern.contains('/') {
+            path
+        } else {
+            name
+        };
+        matches(file.pattern.as_bytes(), subject.as_bytes())
+    });
+    found.map(|file| file.verbosity)
+}
+
+/// Whether a text is what the pattern says. Takes at most the product of the two lengths in steps: when a text does not fit, only the last
+/// `*` is tried with one character more.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((at, taken)) = star else {
+                    return false;
+                };
+                star = Some((at, taken + 1));
+                p = at + 1;
+                t = taken + 1;
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(list: &str, path: &str) -> Option<u32> {
+        level_for(&parse_vmodule(list).unwrap(), path)
+    }
+
+    #[test]
+    fn a_pattern_is_for_the_name_without_its_ending() {
+        let path = "crates/ferrovia/src/sync/engine.rs";
+        assert_eq!(level("engine=4", path), Some(4));
+        assert_eq!(level("eng*=5", path), Some(5));
+        assert_eq!(level("*=5", path), Some(5));
+        assert_eq!(level("engin?=6", path), Some(6));
+        assert_eq!(level("e*i*e=6", path), Some(6));
+        assert_eq!(level("engine.rs=4", path), None);
+        assert_eq!(level("engin=4", path), None);
+        assert_eq!(level("engine?=4", path), None);
+        assert_eq!(level("sync=4", path), None);
+        assert_eq!(level("", path), None);
+    }
+
+    #[test]
+    fn with_a_slash_a_pattern_is_for_the_whole_path() {
+        let path = "crates/ferrovia/src/sync/mod.rs";
+        assert_eq!(level("*/sync/mod=4", path), Some(4));
+        assert_eq!(level("*/sync/*=4", path), Some(4));
+        assert_eq!(level("sync/mod=4", path), None);
+    }
+
+    #[test]
+    fn the_first_match_counts() {
+        assert_eq!(level("a*=2,ab=9", "ab.rs"), Some(2));
+        assert_eq!(level("ab=9,a*=2", "ab.rs"), Some(9));
+    }
+
+    #[test]
+    fn entries_are_a_pattern_and_a_number() {
+        assert_eq!(parse_vmodule(",a=1,,").unwrap().len(), 1);
+        for wrong in ["a", "=1", "a:1"] {
+            let error = parse_vmodule(wrong).unwrap_err();
+            assert_eq!(error, VmoduleError::Entry(wrong.into()));
+        }
+        for wrong in ["a=", "a=-1", "a=x", "a=1=2", "a=2147483648"] {
+            let error = parse_vmodule(wrong).unwrap_err();
+            assert!(matches!(error, VmoduleError::Number { .. }), "{error}");
+        }
+        assert_eq!(
+            parse_vmodule("a=2147483647").unwrap()[0].verbosity,
+            2_147_483_647
+        );
+    }
+
+    #[test]
+    fn many_stars_take_no_time() {
+        let pattern = "*a".repeat(100);
+        assert!(!matches(pattern.as_bytes(), "a".repeat(99).as_bytes()));
+        assert!(matches(pattern.as_bytes(), "a".repeat(5000).as_bytes()));
+    }
+}

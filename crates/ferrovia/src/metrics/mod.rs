@@ -1,0 +1,344 @@
+//! What is measured, as methods that say what happened. Names of series exist only in this folder.
+//!
+//! Every method takes as long as adding a number; the sync thread and the HTTP servers share one [`Metrics`]. `catalogue.rs` lists all
+//! series, `series.rs` holds and prints them, `expose.rs` makes the page, `connections.rs` has those of single services, which are read from the kernel only when asked for.
+
+mod catalogue;
+mod connections;
+mod expose;
+mod process;
+mod series;
+mod slis;
+
+use std::fmt;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use ferrovia_core::family::Family;
+use jiff::Timestamp;
+
+use self::catalogue::Catalogue;
+use crate::sync::{Outcome, SyncKind};
+
+pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
+pub use slis::Slis;
+
+/// The release of kube-proxy that this program behaves like.
+pub const KUBERNETES_VERSION: (&str, &str, &str) = ("1", "36", "4");
+
+/// Everything that is measured.
+pub struct Metrics {
+    all: Catalogue,
+    slis: Slis,
+    failures: Failures,
+    started: Option<f64>,
+    connections: OnceLock<Mutex<Reader>>,
+}
+
+/// Whose series count failed syncs: each of kube-proxy's modes has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failures {
+    /// Those of the nftables mode.
+    Nftables,
+    /// Those of the iptables mode.
+    Iptables,
+    /// Those of the ipvs mode.
+    Ipvs,
+    /// None.
+    None,
+}
+
+/// Which traffic a policy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// To cluster IPs.
+    Internal,
+    /// To node ports, external IPs and load balancers.
+    External,
+}
+
+/// A feature gate as it is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// `ALPHA`, `BETA`, `DEPRECATED`; empty once it is generally available.
+    pub stage: &'a str,
+    /// Whether it is on.
+    pub is_enabled: bool,
+}
+
+struct Reader {
+    read: ReadConnections,
+    limit: usize,
+}
+
+impl Metrics {
+    /// Nothing measured yet. `mode` is what people call the way the kernel is programmed.
+    pub fn new(mode: &str, failures: Failures) -> Self {
+        let metrics = Self {
+            all: Catalogue::new(),
+            slis: Slis::new(),
+            failures,
+            started: process::started(),
+            connections: OnceLock::new(),
+        };
+        metrics.describe_build(mode);
+        // Without labels a series exists from the beginning.
+        metrics.all.service_changes.update([], |_| {});
+        metrics.all.services_pending.update([], |_| {});
+        metrics.all.endpoint_changes.update([], |_| {});
+        metrics.all.endpoints_pending.update([], |_| {});
+        metrics
+    }
+
+    /// Where the counts of single services come from, and how many series of them there may be. Only the first call counts.
+    pub fn count_connections(&self, read: ReadConnections, limit: usize) {
+        let _ = self.connections.set(Mutex::new(Reader { read, limit }));
+    }
+
+    /// The feature gates.
+    pub fn features<'a>(&self, features: impl IntoIterator<Item = Feature<'a>>) {
+        for feature in features {
+            self.all
+                .features
+                .update([feature.name, feature.stage], |enabled| {
+                    enabled.set(if feature.is_enabled { 1.0 } else { 0.0 });
+                });
+        }
+    }
+
+    /// A sync was asked for; also called when the loop starts.
+    pub fn queued(&self, family: Family, at: Timestamp) {
+        let at = seconds_since_1970(at);
+        self.all
+            .last_queued
+            .update([label(family)], |last| last.set(at));
+    }
+
+    /// A sync, or a removal of leftovers, ended.
+    pub fn synced(&self, outcome: &Outcome, at: Timestamp) {
+        let family = [label(outcome.family)];
+        let duration = |times: &mut series::Histogram| times.observe(outcome.took.as_secs_f64());
+        match outcome.kind {
+            SyncKind::Full => self.all.sync_full.update(family, duration),
+            SyncKind::Partial => self.all.sync_partial.update(family, duration),
+            SyncKind::Tidy => {}
+        }
+        if outcome.kind != SyncKind::Tidy {
+            self.all.sync.update(family, duration);
+        }
+        match &outcome.result {
+            Ok(written) => {
+                if outcome.kind != SyncKind::Tidy {
+                    let at = seconds_since_1970(at);
+                    self.all.last_synced.update(family, |last| last.set(at));
+                }
+                let phases = [
+                    ("observe", written.observe),
+                    ("plan", written.plan),
+                    ("apply", written.apply),
+                ];
+                // A partial sync reads nothing back.
+                for (phase, took) in phases.into_iter().filter(|(_, took)| !took.is_zero()) {
+                    self.all.phase.update([family[0], phase], |times| {
+                        times.observe(took.as_secs_f64());
+                    });
+                }
+            }
+            Err(_) => self.failed(outcome.family, outcome.kind),
+        }
+        if outcome.repaired {
+            self.repaired(outcome.family);
+        }
+    }
+
+    fn failed(&self, family: Family, kind: SyncKind) {
+        self.kernel_error(family);
+        let count = |n: &mut series::Counter| n.add(1);
+        let family = [label(family)];
+        match (self.failures, kind) {
+            (Failures::Nftables, SyncKind::Tidy) => {
+                self.all.nftables_cleanup_failures.update(family, count);
+            }
+            (Failures::Nftables, _) => self.all.nftables_sync_failures.update(family, count),
+            (Failures::Iptables, SyncKind::Partial) => {
+                self.all.iptables_restore_failures.update(family, count);
+                self.all
+                    .iptables_partial_restore_failures
+                    .update(family, count);
+            }
+            (Failures::Iptables | Failures::Ipvs, _) => {
+                self.all.iptables_restore_failures.update(family, count);
+            }
+            (Failures::None, _) => {}
+        }
+    }
+
+    /// So long after it happened, an endpoint's change is in the kernel.
+    pub fn programmed(&self, family: Family, latency: Duration) {
+        self.all.programming.update([label(family)], |times| {
+            times.observe(latency.as_secs_f64());
+        });
+    }
+
+    /// How many service ports have endpoints, but none that a policy Local allows here.
+    pub fn no_local_endpoints(&self, family: Family, traffic: Traffic, ports: usize) {
+        let traffic = match traffic {
+            Traffic::Internal => "internal",
+            Traffic::External => "external",
+        };
+        self.all
+            .no_local_endpoints
+            .update([label(family), traffic], |n| n.set(ports as f64));
+    }
+
+    /// So many events of Services and of `EndpointSlices` arrived.
+    pub fn changes(&self, services: u64, slices: u64) {
+        self.all.service_changes.update([], |n| n.add(services));
+        self.all.endpoint_changes.update([], |n| n.add(slices));
+    }
+
+    /// So many Services and so many slices have changes that wait for a sync.
+    pub fn pending(&self, services: u64, slices: u64) {
+        self.all
+            .services_pending
+            .update([], |n| n.set(services as f64));
+        self.all
+            .endpoints_pending
+            .update([], |n| n.set(slices as f64));
+    }
+
+    /// Stale flows were looked for, and these were removed, by reason.
+    pub fn conntrack_cleaned(
+        &self,
+        family: Family,
+        took: Duration,
+        removed: impl IntoIterator<Item = (&'static str, u64)>,
+    ) {
+        let family = label(family);
+        self.all
+            .conntrack
+            .update([family], |times| times.observe(took.as_secs_f64()));
+        for (reason, removed) in removed {
+            self.all
+                .conntrack_deleted
+                .update([family], |n| n.add(removed));
+            self.all
+                .conntrack_removed
+                .update([family, reason], |n| n.add(removed));
+        }
+    }
+
+    /// The API server answered a request, or did not: then there is no code.
+    pub fn api_request(&self, verb: &str, host: &str, code: Option<u16>, took: Duration) {
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        self.all
+            .api_requests
+            .update([&code, host, verb], |n| n.add(1));
+        self.all
+            .api_duration
+            .update([host, verb], |times| times.observe(took.as_secs_f64()));
+    }
+
+    /// A request was held back for so long.
+    pub fn api_held_back(&self, verb: &str, host: &str, held: Duration) {
+        self.all
+            .api_rate_limited
+            .update([host, verb], |times| times.observe(held.as_secs_f64()));
+    }
+
+    /// A watch ended and was taken up again.
+    pub fn watch_restarted(&self, resource: &str) {
+        self.all.watch_restarts.update([resource], |n| n.add(1));
+    }
+
+    /// All objects of a kind were listed again.
+    pub fn relisted(&self, resource: &str) {
+        self.all.relists.update([resource], |n| n.add(1));
+    }
+
+    /// The rules of a family had been changed by somebody else and were mended. [`synced`](Self::synced) counts this too.
+    pub fn repaired(&self, family: Family) {
+        self.all.repaired.update([label(family)], |n| n.add(1));
+    }
+
+    /// The kernel refused or broke off. [`synced`](Self::synced) counts this too.
+    pub fn kernel_error(&self, family: Family) {
+        self.all.kernel_errors.update([label(family)], |n| n.add(1));
+    }
+
+    /// How old the source's objects are.
+    pub fn data_age(&self, age: Duration) {
+        self.all
+            .data_age
+            .update([], |gauge| gauge.set(age.as_secs_f64()));
+    }
+
+    /// iptables rules of a table: in force, and written by the last sync.
+    pub fn iptables_rules(&self, family: Family, table: &str, in_force: usize, written: usize) {
+        let labels = [label(family), table];
+        self.all
+            .iptables_rules
+            .update(labels, |n| n.set(in_force as f64));
+        self.all
+            .iptables_rules_written
+            .update(labels, |n| n.set(written as f64));
+    }
+
+    /// What the kernel's own counters of the iptables mode say; a counter that does not exist stays unknown.
+    pub fn iptables_packets(&self, invalid_dropped: Option<u64>, localhost: Option<u64>) {
+        if let Some(packets) = invalid_dropped {
+            self.all
+                .iptables_invalid_dropped
+                .update([], |n| n.set(packets as f64));
+        }
+        if let Some(packets) = localhost {
+            self.all
+                .iptables_localhost_accepted
+                .update([], |n| n.set(packets as f64));
+        }
+    }
+
+    /// `/healthz` was answered.
+    pub fn healthz(&self, is_ok: bool) {
+        self.all.healthz.update([code(is_ok)], |n| n.add(1));
+    }
+
+    /// `/livez` was answered.
+    pub fn livez(&self, is_ok: bool) {
+        self.all.livez.update([code(is_ok)], |n| n.add(1));
+    }
+
+    /// The health checks of the metrics server.
+    pub fn slis(&self) -> &Slis {
+        &self.slis
+    }
+
+    /// When this process started, in seconds since 1970.
+    pub fn started(&self) -> Option<f64> {
+        self.started
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// A family as a label's value.
+fn label(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}
+
+fn code(is_ok: bool) -> &'static str {
+    if is_ok { "200" } else { "503" }
+}
+
+fn seconds_since_1970(at: Timestamp) -> f64 {
+    at.as_microsecond() as f64 / 1e6
+}

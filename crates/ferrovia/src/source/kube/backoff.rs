@@ -1,0 +1,103 @@
+//! How long to wait after a failure.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use super::times::Times;
+
+/// Pauses that double, with chance in them so that the nodes of a cluster do not all come back at once.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    first: Duration,
+    limit: Duration,
+    reset: Duration,
+    next: Duration,
+    last_failure: Option<Instant>,
+}
+
+impl Backoff {
+    pub(super) fn new(times: &Times) -> Self {
+        Self {
+            first: times.backoff,
+            limit: times.backoff_limit,
+            reset: times.backoff_reset,
+            next: times.backoff,
+            last_failure: None,
+        }
+    }
+
+    /// The pause after a failure now.
+    pub(super) fn failed(&mut self, now: Instant) -> Duration {
+        if self.was_well(now) {
+            self.next = self.first;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(self.limit);
+        self.last_failure = Some(now + pause);
+        pause + random_below(pause)
+    }
+
+    /// For what is no fault of the server's, such as a history that is forgotten: no pause, unless it happens again and again.
+    pub(super) fn hindered(&mut self, now: Instant) -> Duration {
+        let was_well = self.was_well(now);
+        let pause = self.failed(now);
+        if was_well { Duration::ZERO } else { pause }
+    }
+
+    fn was_well(&self, now: Instant) -> bool {
+        self.last_failure
+            .is_none_or(|last| now.saturating_duration_since(last) >= self.reset)
+    }
+}
+
+/// A random duration between the two.
+pub(super) fn random_between(low: Duration, high: Duration) -> Duration {
+    low + random_below(high.saturating_sub(low))
+}
+
+/// The keys of the standard library's hash maps are random, and good enough to spread load.
+fn random_below(limit: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0);
+    // The upper half of the bits as a fraction of one, which `f64` holds exactly.
+    let fraction = f64::from((random >> 32) as u32) / f64::from(u32::MAX);
+    limit.mul_f64(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_to_the_limit_and_start_again_after_health() {
+        let mut backoff = Backoff::new(&Times::default());
+        let mut now = Instant::now();
+        let expected = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0];
+        for seconds in expected {
+            let base = Duration::from_secs_f64(seconds);
+            let pause = backoff.failed(now);
+            assert!(pause >= base && pause <= base * 2, "{pause:?} for {base:?}");
+            now += pause;
+        }
+        now += Duration::from_secs(121);
+        let pause = backoff.failed(now);
+        assert!(pause <= Duration::from_millis(1600), "{pause:?}");
+    }
+
+    #[test]
+    fn the_first_hindrance_is_free_and_the_next_ones_are_not() {
+        let mut backoff = Backoff::new(&Times::default());
+        let now = Instant::now();
+        assert_eq!(backoff.hindered(now), Duration::ZERO);
+        assert!(backoff.hindered(now) >= Duration::from_millis(1600));
+        let later = now + Duration::from_secs(200);
+        assert_eq!(backoff.hindered(later), Duration::ZERO);
+    }
+
+    #[test]
+    fn chance_stays_between_its_bounds() {
+        let (low, high) = (Duration::from_secs(300), Duration::from_secs(600));
+        let drawn: Vec<_> = (0..100).map(|_| random_between(low, high)).collect();
+        assert!(drawn.iter().all(|time| (low..=high).contains(time)));
+        assert!(drawn.iter().any(|time| *time != drawn[0]));
+    }
+}

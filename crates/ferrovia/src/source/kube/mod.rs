@@ -1,0 +1,93 @@
+//! The Kubernetes API as the source of objects.
+//!
+//! ```text
+//! Api ── one request ──▶ Chunks ──▶ Lines (a watch)  ──▶ decode ──▶ Known ── news only ──▶ Batch ──▶ deliver
+//!  (credentials, rate)               Items (a list)      (wire)     (what was told)
+//! ```
+//!
+//! For every resource a `Reflector` lists and then watches, for ever. What it remembers of an object is its name
+//! and its version, nothing else: a list after an interruption is compared with that, and only what changed or went is told. Objects
+//! are decoded straight from the bytes, one at a time, and handed over a few at a time, so memory stays flat however long the list is.
+//!
+//! Nothing the server does ends this: it is asked again, ever more slowly. Nothing it does changes what was told either, except an
+//! object, its deletion, or a complete list that lacks it.
+
+pub mod events;
+
+mod access;
+mod api;
+mod backoff;
+mod chunks;
+mod client;
+mod decode;
+mod freshness;
+mod items;
+mod known;
+mod limit;
+mod lines;
+mod list;
+mod observe;
+mod outlet;
+mod proxy;
+mod reflect;
+mod resource;
+mod times;
+mod watch;
+
+use std::ops::ControlFlow;
+use std::thread;
+
+use ferrovia_core::store::Event;
+use ferrovia_core::wire::Kind;
+use futures_util::future::join_all;
+
+pub use access::{AccessError, ApiAccess};
+pub use api::Api;
+pub use freshness::Freshness;
+pub use observe::{Asked, Observer, Unobserved};
+pub use outlet::Batch;
+pub use times::Times;
+
+use outlet::Outlet;
+use reflect::Reflector;
+use resource::Resource;
+
+/// Follows the API until `deliver` breaks.
+///
+/// `deliver` is called on a thread of its own and may block: reading stops until it is done, so a slow receiver costs time and never
+/// memory. `freshness` learns how old the objects are. Must run on a tokio runtime with time and I/O; one thread is enough.
+pub async fn run(
+    api: Api,
+    node_name: &str,
+    freshness: Freshness,
+    deliver: impl FnMut(Batch) -> ControlFlow<()> + Send + 'static,
+) -> std::io::Result<()> {
+    let mut outlet = spawn_delivery(deliver)?;
+    // The API server makes EndpointSlices of legacy objects itself, so there are none to wait for.
+    let _ = outlet.send(vec![Event::Listed(Kind::Endpoints)], 0).await;
+    let reflectors = Resource::all(node_name).map(|resource| {
+        Reflector::new(api.clone(), resource, freshness.clone(), outlet.share()).run()
+    });
+    tokio::select! {
+        () = outlet.closed() => {}
+        _ = join_all(reflectors) => {}
+    }
+    Ok(())
+}
+
+/// Blocking is not allowed on the runtime's thread, so what is delivered goes through a short queue to a thread that may.
+fn spawn_delivery(
+    mut deliver: impl FnMut(Batch) -> ControlFlow<()> + Send + 'static,
+) -> std::io::Result<Outlet> {
+    let (outlet, mut batches) = Outlet::new();
+    thread::Builder::new()
+        .name("kube-events".into())
+        .spawn(move || {
+            while let Some(batch) = batches.blocking_recv() {
+                if deliver(batch).is_break() {
+                    return;
+                }
+            }
+        })?;
+    Ok(outlet)
+}

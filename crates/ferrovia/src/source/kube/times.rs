@@ -1,0 +1,48 @@
+//! How long to wait for what. Tests wait less.
+
+use std::time::Duration;
+
+/// The times the source goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Until the head of an answer, with connecting and the TLS handshake.
+    pub answer: Duration,
+    /// Until one page of a list has come whole. The API server itself gives up after a minute.
+    pub page: Duration,
+    /// How long a server may pause while it sends a streaming list; then the list is asked for in pages.
+    pub list_silence: Duration,
+    /// How long watches last; the server ends them, each after a random time between the two.
+    pub watch: (Duration, Duration),
+    /// How long after that time a server that did not end a watch is taken for hung.
+    pub overdue: Duration,
+    /// A watch that sends bookmarks (servers do, about once a minute) and then nothing for this long is taken for hung.
+    pub silence: Duration,
+    /// The first pause after a failure; each further one is twice as long.
+    pub backoff: Duration,
+    /// The longest such pause, before chance prolongs it to up to twice that.
+    pub backoff_limit: Duration,
+    /// After this long without a failure the first pause is the short one again.
+    pub backoff_reset: Duration,
+    /// How soon a resource that the server does not have, and that may be missing, is asked for again.
+    pub absent: Duration,
+    /// How often credentials are read again from the files they came from.
+    pub credentials: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(30),
+            page: Duration::from_secs(120),
+            list_silence: Duration::from_secs(15),
+            watch: (Duration::from_secs(300), Duration::from_secs(600)),
+            overdue: Duration::from_secs(30),
+            silence: Duration::from_secs(180),
+            backoff: Duration::from_millis(800),
+            backoff_limit: Duration::from_secs(30),
+            backoff_reset: Duration::from_secs(120),
+            absent: Duration::from_secs(300),
+            credentials: Duration::from_secs(60),
+        }
+    }
+}

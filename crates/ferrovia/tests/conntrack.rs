@@ -1,0 +1,177 @@
+//! The thread that cleans up stale UDP flows, on the real kernel's table in a network namespace of its own.
+//!
+//! Needs root (or the right to make network namespaces); without it the tests fail and say so.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+#[path = "../../ferrovia-host/tests/conntrack/entries.rs"]
+mod entries;
+#[path = "../../ferrovia-host/tests/conntrack/wanted.rs"]
+mod wanted;
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use ferrovia::conntrack::worker::{Cleaned, Cleaner};
+use ferrovia_core::desired::Frontend;
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::conntrack::Cleanup;
+use ferrovia_host::conntrack::{Reader, SentTo};
+
+use crate::entries::{Entry, create};
+use crate::wanted::{at, cleanup, port};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const SERVICE: &str = "10.96.0.10:53";
+const OTHER_SERVICE: &str = "10.96.0.11:53";
+const OLD: &str = "10.244.0.1:53";
+const NEW: &str = "10.244.0.2:53";
+
+/// Runs a test in a namespace that goes with its thread.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: no pointers; affects this thread only.
+        let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+        let error = std::io::Error::last_os_error();
+        assert_eq!(
+            made, 0,
+            "cannot make a network namespace ({error}): run as root"
+        );
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A service's endpoints were some and are others.
+fn change(service: &str, old: &[&str], new: &[&str]) -> Cleanup {
+    let port = |endpoints: &[&str]| {
+        let endpoints: Vec<_> = endpoints.iter().map(|text| at(text)).collect();
+        port(service, &[Frontend::ClusterIp(at(service))], &endpoints)
+    };
+    cleanup(Family::V4, vec![port(old)], vec![port(new)], &[])
+}
+
+fn flow(number: u16, service: &str, endpoint: &str) -> Entry {
+    let client = SocketAddr::new(at("10.1.0.1:0").ip(), number);
+    Entry::udp(client, at(service), at(endpoint))
+}
+
+fn started() -> (Cleaner, Receiver<Cleaned>) {
+    let (sender, reports) = mpsc::channel();
+    let cleaner = Cleaner::start(move |cleaned| {
+        sender.send(cleaned).ok();
+    });
+    (cleaner.unwrap(), reports)
+}
+
+/// The endpoints of all flows, sorted.
+fn endpoints() -> Vec<SocketAddr> {
+    let mut found = Vec::new();
+    let mut reader = Reader::open().unwrap();
+    reader
+        .each(Family::V4, SentTo::Anywhere, |flow| {
+            found.push(flow.answered_by);
+        })
+        .unwrap();
+    found.sort_unstable();
+    found
+}
+
+fn removed(reports: &Receiver<Cleaned>) -> usize {
+    let report = reports.recv_timeout(PATIENCE).unwrap();
+    report.result.unwrap().total()
+}
+
+#[test]
+fn what_is_submitted_is_cleaned_up_and_told() {
+    in_namespace(|| {
+        create([flow(1, SERVICE, OLD), flow(2, SERVICE, NEW)].into_iter()).unwrap();
+        let (cleaner, reports) = started();
+        cleaner.submit(change(SERVICE, &[OLD, NEW], &[NEW]));
+        let report = reports.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(report.family, Family::V4);
+        assert_eq!(report.result.unwrap().endpoint_gone, 1);
+        assert_eq!(endpoints(), [at(NEW)]);
+    });
+}
+
+#[test]
+fn a_flow_that_newer_rules_made_is_not_taken_for_stale() {
+    in_namespace(|| {
+        let (cleaner, reports) = started();
+        // A sync is under way when the order of the one before is carried out. Its rules are in force, its order is not yet given.
+        let sync = cleaner.syncing();
+        create([flow(1, SERVICE, NEW), flow(2, OTHER_SERVICE, OLD)].into_iter()).unwrap();
+        cleaner.submit(change(SERVICE, &[OLD, NEW], &[OLD]));
+        cleaner.submit(change(OTHER_SERVICE, &[OLD, NEW], &[NEW]));
+        assert!(
+            reports.recv_timeout(Duration::from_millis(200)).is_err(),
+            "nothing is deleted meanwhile"
+        );
+        cleaner.submit(change(SERVICE, &[OLD], &[OLD, NEW]));
+        drop(sync);
+        // In one round or in two, depending on when the thread took up its orders.
+        let mut total = 0;
+        while total == 0 {
+            total = removed(&reports);
+        }
+        assert_eq!(total, 1, "the other service's");
+        assert_eq!(endpoints(), [at(NEW)]);
+    });
+}
+
+#[test]
+fn submitting_waits_for_nobody() {
+    in_namespace(|| {
+        create((1..2000).map(|n| flow(n, SERVICE, OLD))).unwrap();
+        let (cleaner, reports) = started();
+        let sync = cleaner.syncing();
+        // The thread waits for the sync to end, or is about to.
+        let start = Instant::now();
+        for _ in 0..1000 {
+            cleaner.submit(change(SERVICE, &[OLD, NEW], &[NEW]));
+        }
+        assert!(start.elapsed() < PATIENCE / 2, "it would wait for ever");
+        drop(sync);
+        let mut total = 0;
+        while total < 1999 {
+            total += removed(&reports);
+        }
+        assert_eq!(endpoints(), []);
+    });
+}
+
+#[test]
+fn what_fails_is_tried_again() {
+    in_namespace(|| {
+        const NOBODY: libc::uid_t = 65534;
+        // SAFETY: no pointers; affects this thread only, and the one it starts.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+        assert_eq!(changed, 0);
+        let (cleaner, reports) = started();
+        cleaner.submit(change(SERVICE, &[OLD, NEW], &[NEW]));
+        for _ in 0..2 {
+            let report = reports.recv_timeout(PATIENCE).unwrap();
+            let error = report.result.unwrap_err().to_string();
+            assert_eq!(error, "cannot read the UDP flows: Operation not permitted");
+        }
+    });
+}
+
+#[test]
+fn the_thread_ends_with_its_grip_even_in_the_middle_of_work() {
+    in_namespace(|| {
+        create([flow(1, SERVICE, OLD)].into_iter()).unwrap();
+        let (cleaner, reports) = started();
+        let _sync = cleaner.syncing();
+        cleaner.submit(change(SERVICE, &[OLD, NEW], &[NEW]));
+        drop(cleaner);
+        let last = reports.iter().last();
+        assert!(last.is_none_or(|report| report.result.unwrap().total() == 0));
+        assert_eq!(endpoints(), [at(OLD)]);
+    });
+}

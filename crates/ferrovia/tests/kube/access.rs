@@ -1,0 +1,299 @@
+//! Certificates, tokens, exec plugins and proxies.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrovia::source::kube::{Api, ApiAccess, Unobserved};
+use ferrovia_lab::apiserver::{ApiServer, Auth, End, Kind, Options};
+
+use super::support::{Source, TempDir, Told, runtime, server, service, times, web};
+
+fn with_auth(tls: bool, auth: Auth) -> ApiServer {
+    let server = server(Options {
+        tls,
+        auth,
+        ..Options::default()
+    });
+    server.apply(service("web", 80)).unwrap();
+    server
+}
+
+fn access(kubeconfig: PathBuf) -> ApiAccess {
+    ApiAccess {
+        kubeconfig: Some(kubeconfig),
+        qps: -1.0,
+        ..ApiAccess::default()
+    }
+}
+
+fn assert_works(server: &ApiServer, kubeconfig: PathBuf) -> Source {
+    let source = Source::start(access(kubeconfig), times());
+    source.wait(|told| told.is_listed() && told.has(&web("web")));
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|request| request.user.is_some())
+    );
+    source
+}
+
+#[test]
+fn a_client_certificate_opens_the_door() {
+    let (server, folder) = (with_auth(true, Auth::ClientCertificate), TempDir::new());
+    assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+}
+
+#[test]
+fn a_token_opens_the_door() {
+    let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
+    assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+}
+
+#[test]
+fn a_token_file_that_changes_is_read_again_when_the_old_token_is_refused() {
+    let (server, folder) = (with_auth(true, Auth::TokenFile), TempDir::new());
+    let source = assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    rotate(&server, &source, || {
+        server.kubeconfig(folder.root()).unwrap();
+    });
+}
+
+#[test]
+fn a_kubeconfig_that_changes_is_read_again() {
+    let (server, folder) = (with_auth(false, Auth::Token), TempDir::new());
+    let source = assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    rotate(&server, &source, || {
+        server.kubeconfig(folder.root()).unwrap();
+    });
+}
+
+#[test]
+fn a_changed_token_is_used_before_the_old_one_is_refused() {
+    let (server, folder) = (with_auth(false, Auth::TokenFile), TempDir::new());
+    let kubeconfig = server.kubeconfig(folder.root()).unwrap();
+    let mut times = times();
+    times.credentials = Duration::ZERO;
+    let source = Source::start(access(kubeconfig), times);
+    source.wait(Told::is_listed);
+    server.rotate_token();
+    server.kubeconfig(folder.root()).unwrap();
+    server.end_watches(Kind::Service, End::Clean);
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|request| request.user.is_some())
+    );
+}
+
+#[test]
+fn an_exec_plugin_gives_tokens_and_gives_new_ones() {
+    let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
+    server.kubeconfig(folder.root()).unwrap();
+    folder.write("now", &server.token());
+    let plugin = folder.write(
+        "plugin",
+        "#!/bin/sh\necho \"{\\\"apiVersion\\\":\\\"client.authentication.k8s.io/v1\\\",\
+         \\\"kind\\\":\\\"ExecCredential\\\",\\\"status\\\":{\\\"token\\\":\\\"$(cat \"$1\")\\\"}}\"\n",
+    );
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let user = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./plugin, args: [{}], interactiveMode: Never}}}}",
+        folder.root().join("now").display()
+    );
+    let kubeconfig = write_kubeconfig(
+        &folder,
+        &server.url(),
+        "certificate-authority: ca.crt",
+        &user,
+    );
+    let source = assert_works(&server, kubeconfig);
+    rotate(&server, &source, || {
+        folder.write("now", &server.token());
+    });
+}
+
+/// The token changes under a running source: it gets a new one from wherever it got the old one.
+fn rotate(server: &ApiServer, source: &Source, publish: impl FnOnce()) {
+    server.rotate_token();
+    publish();
+    server.reset_connections();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    let refused = server
+        .requests()
+        .iter()
+        .filter(|r| r.user.is_none())
+        .count();
+    assert!((1..=4).contains(&refused), "{refused} refused");
+}
+
+#[test]
+fn without_new_credentials_we_keep_asking() {
+    let (server, folder) = (with_auth(false, Auth::TokenFile), TempDir::new());
+    let source = assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    server.rotate_token();
+    server.reset_connections();
+    server.apply(service("web", 81)).unwrap();
+    source.wait_seen(|seen| seen.codes.iter().filter(|code| **code == Some(401)).count() > 8);
+    server.kubeconfig(folder.root()).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+}
+
+#[test]
+fn an_unknown_authority_is_refused_unless_told_otherwise() {
+    let (server, folder) = (with_auth(true, Auth::None), TempDir::new());
+    let other = with_auth(true, Auth::None);
+    other.kubeconfig(folder.root()).unwrap();
+    let strict = write_kubeconfig(
+        &folder,
+        &server.url(),
+        "certificate-authority: ca.crt",
+        "{}",
+    );
+    let source = Source::start(access(strict), times());
+    source.wait_seen(|seen| seen.codes.len() > 4);
+    assert!(source.seen(|seen| seen.codes.iter().all(Option::is_none)));
+    drop(source);
+    let lax = write_kubeconfig(
+        &folder,
+        &server.url(),
+        "insecure-skip-tls-verify: true",
+        "{}",
+    );
+    assert_works(&server, lax);
+}
+
+#[test]
+fn the_master_address_wins() {
+    let (server, folder) = (with_auth(true, Auth::ClientCertificate), TempDir::new());
+    let written = server.kubeconfig(folder.root()).unwrap();
+    let text = fs::read_to_string(&written).unwrap();
+    let elsewhere = folder.write(
+        "elsewhere",
+        &text.replace(&server.url(), "https://192.0.2.1:1"),
+    );
+    let mut access = access(elsewhere);
+    access.master = Some(server.url());
+    let source = Source::start(access, times());
+    source.wait(Told::is_listed);
+}
+
+#[test]
+fn a_proxy_is_used() {
+    let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
+    server.kubeconfig(folder.root()).unwrap();
+    let (proxy, used) = connect_proxy();
+    let cluster = format!("certificate-authority: ca.crt, proxy-url: 'http://{proxy}'");
+    let user = format!("{{token: {}}}", server.token());
+    let kubeconfig = write_kubeconfig(&folder, &server.url(), &cluster, &user);
+    assert_works(&server, kubeconfig);
+    assert!(used.load(Ordering::Relaxed) >= 4);
+}
+
+#[test]
+fn a_broken_exec_plugin_is_named_but_not_quoted() {
+    let folder = TempDir::new();
+    let cases = [
+        ("echo S3CRET; exit 3", "ended with exit status: 3"),
+        (
+            "echo 'token: [S3CRET'",
+            "what it wrote is not an ExecCredential",
+        ),
+        ("exit 0", "plugin"),
+    ];
+    for (script, expected) in cases {
+        let plugin = folder.write("plugin", &format!("#!/bin/sh\n{script}\n"));
+        fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+        let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+        let error = refusal(&write_kubeconfig(
+            &folder,
+            "https://192.0.2.1",
+            "tls-server-name: a",
+            user,
+        ));
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("plugin\""), "{error}");
+        assert!(!error.contains("S3CRET"), "{error}");
+    }
+}
+
+#[test]
+fn an_exec_plugin_that_hangs_is_not_waited_for() {
+    let folder = TempDir::new();
+    let plugin = folder.write("plugin", "#!/bin/sh\nexec sleep 20\n");
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+    let error = refusal(&write_kubeconfig(
+        &folder,
+        "https://192.0.2.1",
+        "tls-server-name: a",
+        user,
+    ));
+    assert!(error.contains("takes too long"), "{error}");
+}
+
+fn refusal(kubeconfig: &Path) -> String {
+    let mut times = times();
+    times.answer = Duration::from_secs(5);
+    let opened = Api::open(access(kubeconfig.to_owned()), times, Arc::new(Unobserved));
+    match runtime().block_on(opened) {
+        Ok(_) => panic!("it was taken"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn write_kubeconfig(folder: &TempDir, url: &str, cluster: &str, user: &str) -> PathBuf {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
+         contexts: [{{name: lab, context: {{cluster: lab, user: lab}}}}]\n\
+         clusters: [{{name: lab, cluster: {{server: '{url}', {cluster}}}}}]\n\
+         users: [{{name: lab, user: {user}}}]\n"
+    );
+    folder.write("own", &text)
+}
+
+/// A proxy that knows `CONNECT` and counts how often it was asked. Its threads end with the connections.
+fn connect_proxy() -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let used = Arc::new(AtomicU32::new(0));
+    let counter = used.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            counter.fetch_add(1, Ordering::Relaxed);
+            std::thread::spawn(move || tunnel(client));
+        }
+    });
+    (address, used)
+}
+
+fn tunnel(mut client: TcpStream) -> Option<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let target = head.strip_prefix("CONNECT ")?.split(' ').next()?;
+    let mut server = TcpStream::connect(target).ok()?;
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok()?;
+    let (mut from, mut to) = (server.try_clone().ok()?, client.try_clone().ok()?);
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
+    let _ = std::io::copy(&mut client, &mut server);
+    let _ = server.shutdown(std::net::Shutdown::Both);
+    Some(())
+}

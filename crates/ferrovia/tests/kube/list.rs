@@ -1,0 +1,233 @@
+//! Both ways to list, and what a second list tells.
+
+use std::time::Duration;
+
+use ferrovia_lab::apiserver::{
+    ApiServer, Fault, Interference, Kind, Options, StreamingLists, Target, sample,
+};
+use http::StatusCode;
+
+use super::support::{
+    NODE, Source, Told, access_to, let_in, lists, requests, server, service, times, web,
+};
+
+fn with_lists(streaming_lists: StreamingLists) -> ApiServer {
+    server(Options {
+        streaming_lists,
+        ..Options::default()
+    })
+}
+
+#[test]
+fn a_streaming_list_is_one_request_for_each_resource() {
+    let server = with_lists(StreamingLists::Served);
+    let addresses = ["198.51.100.1".parse().unwrap()];
+    server.apply(sample::node(NODE, &addresses)).unwrap();
+    server.apply(sample::node("another", &addresses)).unwrap();
+    server.apply(service("web", 80)).unwrap();
+    server.apply(sample::slice(7, 2)).unwrap();
+    let cidr = sample::service_cidr("kubernetes", &["10.96.0.0/12"]);
+    server.apply(cidr).unwrap();
+    let source = Source::listed(&server);
+    source.read(|told| {
+        let names: Vec<_> = told.objects.keys().map(String::as_str).collect();
+        let slice = names[0].strip_prefix("EndpointSlice shop/web-00007");
+        assert!(slice.is_some(), "{names:?}");
+        let rest = [
+            "Node /node-1",
+            "Service shop/web",
+            "ServiceCIDR /kubernetes",
+        ];
+        assert_eq!(names[1..], rest);
+        assert!(told.is_complete);
+    });
+    for kind in Kind::ALL {
+        let requests = requests(&server, kind.resource());
+        assert_eq!(requests.len(), 1, "{requests:#?}");
+        let request = &requests[0];
+        assert_eq!(request.path, kind.path());
+        assert_eq!(request.parameter("sendInitialEvents"), Some("true"));
+        assert_eq!(
+            request.parameter("resourceVersionMatch"),
+            Some("NotOlderThan")
+        );
+        assert_eq!(request.parameter("allowWatchBookmarks"), Some("true"));
+        let lasts: u64 = request
+            .parameter("timeoutSeconds")
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!((300..=600).contains(&lasts), "{lasts}");
+        let agent = request.headers["user-agent"].to_str().unwrap();
+        assert!(agent.starts_with("kube-proxy/v1.36.4 (linux/"), "{agent}");
+    }
+}
+
+#[test]
+fn a_server_that_forbids_streaming_is_asked_for_pages() {
+    let server = with_lists(StreamingLists::Forbidden);
+    server.apply_many((0..1200).map(sample::service)).unwrap();
+    let source = Source::listed(&server);
+    assert_eq!(source.read(|told| told.objects.len()), 1200);
+    let requests = requests(&server, "services");
+    let pages: Vec<_> = requests.iter().filter(|r| !r.is_watch()).collect();
+    assert_eq!(pages.len(), 3);
+    assert!(pages.iter().all(|r| r.parameter("limit") == Some("500")));
+    server.apply(service("late", 1)).unwrap();
+    source.wait(|told| told.has(&web("late")));
+    assert_eq!(
+        lists(&server, "services"),
+        2,
+        "one that was refused, one in pages"
+    );
+}
+
+#[test]
+fn a_server_that_ignores_streaming_is_asked_for_pages() {
+    let server = server(Options {
+        streaming_lists: StreamingLists::Ignored,
+        bookmark_every: Duration::from_millis(20),
+        ..Options::default()
+    });
+    server.apply(service("web", 80)).unwrap();
+    let source = Source::listed(&server);
+    assert!(source.read(|told| told.is(&web("web"), "80")));
+    let paged = requests(&server, "services");
+    assert!(paged.iter().any(|r| r.parameter("limit").is_some()));
+}
+
+#[test]
+fn a_streaming_list_without_an_end_is_not_waited_for() {
+    // No bookmarks and no end: the server says nothing more.
+    let server = with_lists(StreamingLists::Ignored);
+    server.apply(service("web", 80)).unwrap();
+    let mut times = times();
+    times.list_silence = Duration::from_millis(200);
+    let source = Source::start(access_to(&server), times);
+    source.wait(Told::is_listed);
+    let log = source.read(|told| told.log.clone());
+    let told = log.iter().filter(|line| line.starts_with("+Service"));
+    assert_eq!(told.count(), 1, "what the stream told is not told again");
+}
+
+#[test]
+fn a_page_that_is_forgotten_makes_the_list_begin_again() {
+    let server = with_lists(StreamingLists::Forbidden);
+    server.apply_many((0..1200).map(sample::service)).unwrap();
+    // Long enough to act between two pages.
+    let slow = Fault::Delay(Duration::from_secs(3));
+    server.inject(Target::list(Kind::Service), slow);
+    let source = Source::of(&server);
+    let second = |server: &ApiServer| {
+        let requests = requests(server, "services");
+        requests.iter().any(|r| r.parameter("continue").is_some())
+    };
+    server.wait_until(second).unwrap();
+    server.apply(service("late", 1)).unwrap();
+    server.compact();
+    source.wait(Told::is_listed);
+    assert_eq!(source.read(|told| told.objects.len()), 1201);
+    let requests = requests(&server, "services");
+    let whole = requests
+        .iter()
+        .filter(|r| !r.is_watch() && r.parameter("limit").is_none());
+    assert_eq!(whole.count(), 1);
+}
+
+#[test]
+fn a_second_list_tells_only_what_changed() {
+    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+        let server = with_lists(style);
+        for name in ["goes", "changes", "stays"] {
+            server.apply(service(name, 80)).unwrap();
+        }
+        let source = Source::listed(&server);
+        let mut mark = 0;
+        source.since(&mut mark);
+
+        server.refuse_connections(true).unwrap();
+        server.reset_connections();
+        server.delete(Kind::Service, "shop", "goes");
+        server.apply(service("changes", 81)).unwrap();
+        server.apply(service("comes", 80)).unwrap();
+        server.compact();
+        let_in(&server);
+        source.wait(|told| !told.has(&web("goes")));
+        let mut news = source.since(&mut mark);
+        news.sort();
+        let expected = [
+            "+Service shop/changes:81",
+            "+Service shop/comes:80",
+            "-Service shop/goes",
+        ];
+        assert_eq!(news, expected, "{style:?}");
+        assert!(source.seen(|seen| seen.relists) > 0);
+
+        server.apply(service("comes", 82)).unwrap();
+        source.wait(|told| told.is(&web("comes"), "82"));
+    }
+}
+
+#[test]
+fn a_list_that_breaks_off_takes_nothing_away() {
+    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+        let server = with_lists(style);
+        server.apply_many((0..600).map(sample::service)).unwrap();
+        let source = Source::listed(&server);
+        let mut mark = 0;
+        source.since(&mut mark);
+        // The next list is slow, and cut off in the middle.
+        server.refuse_connections(true).unwrap();
+        server.reset_connections();
+        server.apply(service("late", 1)).unwrap();
+        server.compact();
+        let interference = Interference::Drip {
+            bytes: 2000,
+            every: Duration::from_millis(5),
+        };
+        server.interfere(interference);
+        let_in(&server);
+        let before = lists(&server, "services");
+        server
+            .wait_until(|server| lists(server, "services") > before)
+            .unwrap();
+        server.reset_connections();
+        server.heal().unwrap();
+        source.wait_seen(|seen| seen.relists > 0);
+        server.apply(service("later", 1)).unwrap();
+        source.wait(|told| told.has(&web("later")));
+        let expected = ["+Service shop/late:1", "+Service shop/later:1"];
+        assert_eq!(source.since(&mut mark), expected, "{style:?}");
+    }
+}
+
+#[test]
+fn a_list_that_is_refused_is_asked_for_again() {
+    let server = with_lists(StreamingLists::Served);
+    server.apply(service("web", 80)).unwrap();
+    let refused = Fault::code(StatusCode::INTERNAL_SERVER_ERROR);
+    server.inject_times(3, Target::kind(Kind::Service), refused);
+    let source = Source::listed(&server);
+    assert!(source.read(|told| told.has(&web("web"))));
+    assert_eq!(requests(&server, "services").len(), 4);
+}
+
+#[test]
+fn an_unreadable_object_of_a_list_holds_up_no_other() {
+    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+        let server = with_lists(style);
+        server.apply(service("good", 80)).unwrap();
+        let mut bad = service("bad", 80);
+        bad["spec"]["ports"] = "many".into();
+        server.apply(bad).unwrap();
+        server.apply(service("well", 80)).unwrap();
+        let source = Source::listed(&server);
+        assert_eq!(source.read(|told| told.objects.len()), 2);
+        assert!(
+            !source.read(|told| told.is_complete),
+            "one object is missing"
+        );
+        server.apply(service("bad", 81)).unwrap();
+        source.wait(|told| told.is(&web("bad"), "81") && told.is_complete);
+    }
+}

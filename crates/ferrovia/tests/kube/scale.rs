@@ -1,0 +1,35 @@
+//! Long lists.
+
+use ferrovia_lab::apiserver::{Kind, Options, StreamingLists, sample};
+
+use super::support::{Source, lists, server};
+
+/// Objects in a batch, at most: what one read brings.
+const TOGETHER: usize = 200;
+
+#[test]
+fn fifty_megabytes_come_in_small_batches() {
+    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+        let server = server(Options {
+            streaming_lists: style,
+            ..Options::default()
+        });
+        // 10,000 Services of 5 kB.
+        let padding = "x".repeat(4 * 1024);
+        let padded = (0..10_000).map(|number| {
+            let mut service = sample::service(number);
+            service["metadata"]["annotations"]["padding"] = padding.as_str().into();
+            service
+        });
+        server.apply_many(padded).unwrap();
+        let source = Source::listed(&server);
+        let (objects, largest) = source.read(|told| (told.objects.len(), told.largest_batch));
+        assert_eq!(objects, 10_000);
+        assert!(largest <= TOGETHER, "{largest} at once");
+
+        server.delete(Kind::Service, sample::NAMESPACE, &sample::service_name(77));
+        source.wait(|told| told.objects.len() == 9_999);
+        let first_lists = 1 + usize::from(style == StreamingLists::Forbidden);
+        assert_eq!(lists(&server, "services"), first_lists);
+    }
+}

@@ -1,0 +1,350 @@
+//! A source under test: it follows a server on a thread of its own, and what it tells is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ferrovia::source::kube::{self, Api, ApiAccess, Asked, Batch, Freshness, Observer, Times};
+use ferrovia_core::store::Event;
+use ferrovia_core::wire::{Kind, Object};
+use ferrovia_lab::apiserver::{ApiServer, Options, Request};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+/// Far more than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const NODE: &str = "node-1";
+
+/// Times that make tests quick where something has to be waited for, and long where nothing should ever be.
+pub(crate) fn times() -> Times {
+    Times {
+        answer: Duration::from_secs(20),
+        page: Duration::from_secs(60),
+        list_silence: Duration::from_secs(30),
+        watch: (Duration::from_secs(300), Duration::from_secs(600)),
+        overdue: Duration::from_secs(30),
+        silence: Duration::from_secs(60),
+        backoff: Duration::from_millis(10),
+        backoff_limit: Duration::from_millis(50),
+        backoff_reset: Duration::from_secs(120),
+        absent: Duration::from_millis(50),
+        credentials: Duration::from_secs(60),
+    }
+}
+
+/// No limit, and no credentials: by address alone.
+pub(crate) fn access_to(server: &ApiServer) -> ApiAccess {
+    ApiAccess {
+        master: Some(server.url()),
+        qps: -1.0,
+        ..ApiAccess::default()
+    }
+}
+
+pub(crate) fn server(options: Options) -> ApiServer {
+    ApiServer::start(options).unwrap()
+}
+
+/// What was told so far.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Every event, as text: `+Service shop/web:80`, `-Service shop/web`, `listed Service`.
+    pub(crate) log: Vec<String>,
+    /// The objects as they are now, and the port or first address of each.
+    pub(crate) objects: BTreeMap<String, String>,
+    pub(crate) listed: BTreeSet<Kind>,
+    pub(crate) is_complete: bool,
+    pub(crate) largest_batch: usize,
+}
+
+impl Told {
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.len() == Kind::ALL.len()
+    }
+
+    pub(crate) fn has(&self, object: &str) -> bool {
+        self.objects.contains_key(object)
+    }
+
+    pub(crate) fn is(&self, object: &str, value: &str) -> bool {
+        self.objects.get(object).is_some_and(|known| known == value)
+    }
+
+    fn take(&mut self, batch: Batch) {
+        self.is_complete = batch.is_complete;
+        self.largest_batch = self.largest_batch.max(batch.events.len());
+        for event in batch.events {
+            match event {
+                Event::Applied(object) => {
+                    let (name, value) = describe(&object);
+                    self.log.push(format!("+{name}:{value}"));
+                    self.objects.insert(name, value);
+                }
+                Event::Deleted {
+                    kind,
+                    namespace,
+                    name,
+                } => {
+                    let name = format!("{} {namespace}/{name}", kind.name());
+                    self.log.push(format!("-{name}"));
+                    self.objects.remove(&name);
+                }
+                Event::Listed(kind) => {
+                    self.log.push(format!("listed {}", kind.name()));
+                    self.listed.insert(kind);
+                }
+            }
+        }
+    }
+}
+
+fn describe(object: &Object) -> (String, String) {
+    let metadata = object.metadata();
+    let value = match object {
+        Object::Service(service) => service.spec.ports.first().map(|port| port.port.to_string()),
+        Object::EndpointSlice(slice) => slice
+            .endpoints
+            .first()
+            .and_then(|endpoint| endpoint.addresses.first().cloned()),
+        _ => None,
+    };
+    let name = format!(
+        "{} {}/{}",
+        object.kind().name(),
+        metadata.namespace,
+        metadata.name
+    );
+    (name, value.unwrap_or_default())
+}
+
+/// What was observed so far.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) codes: Vec<Option<u16>>,
+    pub(crate) held_back: u32,
+    pub(crate) restarts: u32,
+    pub(crate) relists: u32,
+    pub(crate) heard_of_services: u32,
+}
+
+#[derive(Default)]
+struct Shared {
+    told: Mutex<Told>,
+    news: Condvar,
+    seen: Mutex<Seen>,
+}
+
+struct Recorder(Arc<Shared>);
+
+impl Observer for Recorder {
+    fn asked(&self, request: &Asked<'_>) {
+        let mut seen = self.0.seen.lock().unwrap();
+        seen.codes.push(request.code);
+        seen.held_back += u32::from(!request.held_back.is_zero());
+    }
+
+    fn watch_restarted(&self, _kind: Kind) {
+        self.0.seen.lock().unwrap().restarts += 1;
+    }
+
+    fn relisted(&self, _kind: Kind) {
+        self.0.seen.lock().unwrap().relists += 1;
+    }
+
+    fn heard_of(&self, kind: Kind) {
+        if kind == Kind::Service {
+            self.0.seen.lock().unwrap().heard_of_services += 1;
+        }
+    }
+}
+
+/// A source that runs.
+pub(crate) struct Source {
+    shared: Arc<Shared>,
+    pub(crate) freshness: Freshness,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Source {
+    /// Follows a server without credentials.
+    pub(crate) fn of(server: &ApiServer) -> Self {
+        Self::start(access_to(server), times())
+    }
+
+    /// The same, and waits for the first lists.
+    pub(crate) fn listed(server: &ApiServer) -> Self {
+        let source = Self::of(server);
+        source.wait(Told::is_listed);
+        source
+    }
+
+    pub(crate) fn start(access: ApiAccess, times: Times) -> Self {
+        let shared = Arc::new(Shared::default());
+        let freshness = Freshness::new(Instant::now());
+        let (stop, stopped) = oneshot::channel();
+        let (told, clock) = (shared.clone(), freshness.clone());
+        let work = async move {
+            let observer = Arc::new(Recorder(told.clone()));
+            let api = Api::open(access, times, observer).await.unwrap();
+            let deliver = move |batch| {
+                told.told.lock().unwrap().take(batch);
+                told.news.notify_all();
+                ControlFlow::Continue(())
+            };
+            tokio::select! {
+                _ = kube::run(api, NODE, clock, deliver) => {}
+                _ = stopped => {}
+            }
+        };
+        let thread = std::thread::spawn(move || runtime().block_on(work));
+        Self {
+            shared,
+            freshness,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Waits until what was told is so.
+    #[track_caller]
+    pub(crate) fn wait(&self, mut is_so: impl FnMut(&Told) -> bool) {
+        let told = self.shared.told.lock().unwrap();
+        let (told, late) = self
+            .shared
+            .news
+            .wait_timeout_while(told, PATIENCE, |told| !is_so(told))
+            .unwrap();
+        if late.timed_out() {
+            let seen = self.shared.seen.lock().unwrap();
+            let tail = &told.log[told.log.len().saturating_sub(20)..];
+            panic!("not told in time; the last: {tail:#?}, {seen:#?}");
+        }
+    }
+
+    /// What was told since a mark, and the mark for the next time.
+    pub(crate) fn since(&self, mark: &mut usize) -> Vec<String> {
+        let told = self.shared.told.lock().unwrap();
+        let news = told.log[*mark..].to_vec();
+        *mark = told.log.len();
+        news
+    }
+
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Told) -> T) -> T {
+        read(&self.shared.told.lock().unwrap())
+    }
+
+    pub(crate) fn seen<T>(&self, read: impl FnOnce(&Seen) -> T) -> T {
+        read(&self.shared.seen.lock().unwrap())
+    }
+
+    pub(crate) fn wait_seen(&self, mut is_so: impl FnMut(&Seen) -> bool) {
+        wait_until(|| self.seen(&mut is_so));
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// For what nobody tells of when it happens.
+#[track_caller]
+pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it has not happened in time");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Lets connections in again, however long the system takes to give the port back.
+#[track_caller]
+pub(crate) fn let_in(server: &ApiServer) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = server.refuse_connections(false) {
+        assert!(Instant::now() < deadline, "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A Service whose port tells versions apart.
+pub(crate) fn service(name: &str, port: u16) -> Value {
+    json!({
+        "kind": "Service",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": port, "protocol": "TCP"}]},
+    })
+}
+
+pub(crate) fn web(name: &str) -> String {
+    format!("Service shop/{name}")
+}
+
+/// The requests for a resource, lists and watches.
+pub(crate) fn requests(server: &ApiServer, resource: &str) -> Vec<Request> {
+    let ends = format!("/{resource}");
+    let mut all = server.requests();
+    all.retain(|request| request.path.ends_with(&ends));
+    all
+}
+
+/// How often everything was asked for, in either way.
+pub(crate) fn lists(server: &ApiServer, resource: &str) -> usize {
+    let begins_list = |request: &&Request| {
+        request.parameter("sendInitialEvents").is_some()
+            || (!request.is_watch() && request.parameter("continue").is_none())
+    };
+    requests(server, resource)
+        .iter()
+        .filter(begins_list)
+        .count()
+}
+
+/// A folder of its own for a test, removed with everything in it at the end.
+pub(crate) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ferrovia-kube-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,260 @@
+//! Servers that are down, slow, silent, busy or forbidding.
+
+use std::time::{Duration, Instant};
+
+use ferrovia_core::wire::Kind as Kinds;
+use ferrovia_lab::apiserver::{ApiServer, End, Fault, Interference, Kind, Options, Target, sample};
+use http::StatusCode;
+
+use super::support::{
+    Source, Told, access_to, let_in, lists, requests, server, service, times, wait_until, web,
+};
+
+fn with_service() -> ApiServer {
+    let server = server(Options::default());
+    server.apply(service("web", 80)).unwrap();
+    server
+}
+
+#[test]
+fn a_server_that_comes_up_later_is_found() {
+    let server = with_service();
+    server.refuse_connections(true).unwrap();
+    let source = Source::of(&server);
+    source.wait_seen(|seen| seen.codes.len() > 8 && seen.codes.iter().all(Option::is_none));
+    let_in(&server);
+    source.wait(|told| told.is_listed() && told.has(&web("web")));
+}
+
+#[test]
+fn a_lost_server_changes_nothing() {
+    let server = with_service();
+    let source = Source::listed(&server);
+    let mut mark = 0;
+    source.since(&mut mark);
+    server.refuse_connections(true).unwrap();
+    server.reset_connections();
+    source.wait_seen(|seen| seen.codes.iter().filter(|code| code.is_none()).count() > 8);
+    assert_eq!(source.since(&mut mark), [""; 0]);
+    let_in(&server);
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+}
+
+#[test]
+fn a_watch_that_falls_silent_is_resumed() {
+    let server = server(Options {
+        bookmark_every: Duration::from_millis(50),
+        ..Options::default()
+    });
+    server.apply(service("web", 80)).unwrap();
+    let mut times = times();
+    times.silence = Duration::from_secs(2);
+    let source = Source::start(access_to(&server), times);
+    source.wait(Told::is_listed);
+    // Bookmarks keep it fresh and alive for longer than it may be silent.
+    let start = Instant::now();
+    wait_until(|| start.elapsed() > Duration::from_secs(4));
+    wait_until(|| source.freshness.age(Instant::now()) < Duration::from_secs(1));
+
+    server.inject(Target::watch(Kind::Service), Fault::Silence);
+    server.apply(service("web", 81)).unwrap();
+    let before = requests(&server, "services").len();
+    server
+        .wait_until(|server| requests(server, "services").len() > before)
+        .unwrap();
+    let resumed = &requests(&server, "services")[before];
+    assert!(resumed.parameter("resourceVersion").is_some());
+    assert!(source.read(|told| told.is(&web("web"), "80")));
+
+    // As after a restore from a backup: a server that says nothing for versions to come. A list finds out.
+    server
+        .wait_until(|server| lists(server, "services") == 2)
+        .unwrap();
+    server.heal().unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+}
+
+#[test]
+fn a_watch_that_outlives_its_time_is_resumed() {
+    // This server sends no bookmarks, and does not end the watch.
+    let server = with_service();
+    let mut times = times();
+    times.watch = (Duration::from_secs(1), Duration::from_secs(1));
+    times.overdue = Duration::from_millis(500);
+    let source = Source::start(access_to(&server), times);
+    source.wait(Told::is_listed);
+    server.inject(Target::watch(Kind::Service), Fault::Silence);
+    server.interfere(Interference::Freeze);
+    let before = source.seen(|seen| seen.restarts);
+    source.wait_seen(|seen| seen.restarts > before);
+    server.heal().unwrap();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+}
+
+#[test]
+fn the_age_grows_while_nothing_is_heard() {
+    let server = with_service();
+    let source = Source::listed(&server);
+    server.interfere(Interference::Freeze);
+    wait_until(|| source.freshness.age(Instant::now()) > Duration::from_secs(1));
+    server.heal().unwrap();
+    server.apply(service("web", 81)).unwrap();
+    server.apply(sample::slice(1, 1)).unwrap();
+    wait_until(|| source.freshness.age(Instant::now()) < Duration::from_secs(1));
+}
+
+#[test]
+fn an_answer_that_never_comes_is_not_waited_for() {
+    let server = with_service();
+    server.inject_times(1, Target::kind(Kind::Service), Fault::Hang);
+    let mut times = times();
+    times.answer = Duration::from_secs(1);
+    let source = Source::start(access_to(&server), times);
+    source.wait(Told::is_listed);
+    assert!(source.read(|told| told.has(&web("web"))));
+    // Something on the way may not like answers without an end.
+    assert!(!requests(&server, "services")[1].is_watch());
+}
+
+#[test]
+fn resets_instead_of_answers_are_survived() {
+    let server = with_service();
+    server.inject_times(4, Target::ALL, Fault::Reset);
+    server.inject_times(4, Target::ALL, Fault::Abort);
+    let source = Source::listed(&server);
+    assert!(source.read(|told| told.has(&web("web"))));
+}
+
+#[test]
+fn a_slow_drip_arrives() {
+    let server = server(Options::default());
+    for i in 0..20 {
+        server.apply(service(&format!("web-{i}"), 80)).unwrap();
+    }
+    server.interfere(Interference::Drip {
+        bytes: 7,
+        every: Duration::from_millis(1),
+    });
+    let source = Source::listed(&server);
+    assert_eq!(source.read(|told| told.objects.len()), 20);
+    assert_eq!(lists(&server, "services"), 1);
+}
+
+#[test]
+fn a_receiver_that_lags_is_waited_for() {
+    let server = server(Options::default());
+    let objects = 5_000;
+    server
+        .apply_many((0..objects).map(sample::service))
+        .unwrap();
+    let mut times = times();
+    times.list_silence = Duration::from_secs(3);
+    let source = Source::start(access_to(&server), times);
+    // Nothing is received while this is looked at; it lasts longer than the server may be silent.
+    source.read(|_| std::thread::sleep(Duration::from_secs(5)));
+    source.wait(Told::is_listed);
+    assert_eq!(source.read(|told| told.objects.len()), 5_000);
+    assert_eq!(lists(&server, "services"), 1);
+}
+
+#[test]
+fn a_busy_server_says_when_to_come_again() {
+    let server = with_service();
+    let busy = Fault::Code {
+        code: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(1),
+    };
+    server.inject_times(2, Target::kind(Kind::Service), busy);
+    let source = Source::listed(&server);
+    let at: Vec<_> = requests(&server, "services").iter().map(|r| r.at).collect();
+    assert_eq!(at.len(), 3);
+    assert!(at[1] - at[0] >= Duration::from_millis(990));
+    assert!(at[2] - at[1] >= Duration::from_millis(990));
+    drop(source);
+}
+
+#[test]
+fn what_is_forbidden_is_asked_for_until_it_is_not() {
+    let server = with_service();
+    server.inject(Target::kind(Kind::Service), Fault::Forbid);
+    let source = Source::of(&server);
+    server
+        .wait_until(|server| requests(server, "services").len() > 3)
+        .unwrap();
+    assert!(!source.read(|told| told.listed.contains(&Kinds::Service)));
+    server.heal().unwrap();
+    source.wait(|told| told.is_listed() && told.has(&web("web")));
+}
+
+#[test]
+fn service_cidrs_may_be_missing() {
+    let server = server(Options {
+        service_cidrs: false,
+        ..Options::default()
+    });
+    let source = Source::listed(&server);
+    // It is asked for again, and listed only once.
+    server
+        .wait_until(|server| requests(server, "servicecidrs").len() > 3)
+        .unwrap();
+    let log = source.read(|told| told.log.clone());
+    let listed = log.iter().filter(|line| *line == "listed ServiceCIDR");
+    assert_eq!(listed.count(), 1);
+}
+
+#[test]
+fn service_cidrs_may_be_forbidden_and_come_later() {
+    let server = server(Options::default());
+    let cidr = sample::service_cidr("kubernetes", &["10.96.0.0/12"]);
+    server.apply(cidr).unwrap();
+    server.inject(Target::kind(Kind::ServiceCidr), Fault::Forbid);
+    let source = Source::listed(&server);
+    assert!(source.read(|told| told.objects.is_empty()));
+    server.heal().unwrap();
+    source.wait(|told| told.has("ServiceCIDR /kubernetes"));
+    // Forbidden for a while: what is known stays.
+    server.inject(Target::kind(Kind::ServiceCidr), Fault::Forbid);
+    let before = requests(&server, "servicecidrs").len();
+    server.end_watches(Kind::ServiceCidr, End::Clean);
+    server
+        .wait_until(|server| requests(server, "servicecidrs").len() > before + 1)
+        .unwrap();
+    server.delete(Kind::ServiceCidr, "", "kubernetes");
+    assert!(source.read(|told| told.has("ServiceCIDR /kubernetes")));
+    server.heal().unwrap();
+    source.wait(|told| !told.has("ServiceCIDR /kubernetes"));
+}
+
+#[test]
+fn requests_are_no_more_frequent_than_allowed() {
+    let server = server(Options {
+        streaming_lists: ferrovia_lab::apiserver::StreamingLists::Forbidden,
+        ..Options::default()
+    });
+    let mut access = access_to(&server);
+    access.qps = 10.0;
+    access.burst = 2;
+    let start = Instant::now();
+    let source = Source::start(access, times());
+    source.wait(Told::is_listed);
+    server
+        .wait_until(|server| server.requests().len() == 12)
+        .unwrap();
+    // Four refused, four lists, four watches: two at once, and then one every 100 ms.
+    let took = server.requests()[11].at - start;
+    assert!(took >= Duration::from_secs(1), "{took:?}");
+    assert!(source.seen(|seen| seen.held_back) > 0);
+}
+
+#[test]
+fn observers_hear_of_codes() {
+    let server = with_service();
+    let refused = Fault::code(StatusCode::SERVICE_UNAVAILABLE);
+    server.inject_times(1, Target::kind(Kind::Service), refused);
+    let source = Source::listed(&server);
+    let mut codes = source.seen(|seen| seen.codes.clone());
+    codes.sort_unstable();
+    assert_eq!(codes, [200, 200, 200, 200, 503].map(Some));
+}

@@ -1,0 +1,314 @@
+//! What a watch tells, how it is resumed, and what it does not believe.
+
+use std::time::Duration;
+
+use ferrovia_lab::apiserver::{ApiServer, End, Fault, Kind, Options, Target};
+
+use super::support::{Source, Told, let_in, lists, requests, server, service, web};
+
+fn quick_bookmarks() -> ApiServer {
+    server(Options {
+        bookmark_every: Duration::from_millis(20),
+        ..Options::default()
+    })
+}
+
+fn start() -> (ApiServer, Source) {
+    let server = server(Options::default());
+    server.apply(service("web", 80)).unwrap();
+    let source = Source::listed(&server);
+    (server, source)
+}
+
+/// The version each watch of Services began with.
+fn resumed_from(server: &ApiServer) -> Vec<String> {
+    let requests = requests(server, "services");
+    let versions = requests
+        .iter()
+        .filter_map(|r| r.parameter("resourceVersion"));
+    versions.map(str::to_owned).collect()
+}
+
+#[test]
+fn changes_are_told_as_they_happen() {
+    let (server, source) = start();
+    let mut mark = 0;
+    source.since(&mut mark);
+    server.apply(service("web", 81)).unwrap();
+    server.apply(service("other", 82)).unwrap();
+    server.delete(Kind::Service, "shop", "web");
+    source.wait(|told| told.has(&web("other")) && !told.has(&web("web")));
+    let expected = [
+        "+Service shop/web:81",
+        "+Service shop/other:82",
+        "-Service shop/web",
+    ];
+    assert_eq!(source.since(&mut mark), expected);
+}
+
+#[test]
+fn an_object_that_is_no_longer_ours_goes() {
+    let (server, source) = start();
+    let mut other = service("web", 80);
+    other["metadata"]["labels"] =
+        serde_json::json!({"service.kubernetes.io/service-proxy-name": ""});
+    server.apply(other).unwrap();
+    source.wait(|told| !told.has(&web("web")));
+    server.apply(service("web", 80)).unwrap();
+    source.wait(|told| told.has(&web("web")));
+    let mut headless = service("web", 80);
+    headless["spec"]["clusterIP"] = "None".into();
+    server.apply(headless).unwrap();
+    source.wait(|told| !told.has(&web("web")));
+}
+
+#[test]
+fn a_watch_that_ends_is_resumed_without_a_list() {
+    let (server, source) = start();
+    for (round, end) in [End::Clean, End::Abort, End::Clean].into_iter().enumerate() {
+        let port = 100 + u16::try_from(round).unwrap();
+        let version = server.apply(service("web", port)).unwrap().to_string();
+        source.wait(|told| told.is(&web("web"), &port.to_string()));
+        server.end_watches(Kind::Service, end);
+        server
+            .wait_until(|server| resumed_from(server).contains(&version))
+            .unwrap();
+        server
+            .wait_until(|server| server.watches(Kind::Service) == 1)
+            .unwrap();
+    }
+    server.apply(service("web", 200)).unwrap();
+    source.wait(|told| told.is(&web("web"), "200"));
+    assert_eq!(lists(&server, "services"), 1);
+    assert!(source.seen(|seen| seen.restarts) >= 3);
+}
+
+#[test]
+fn what_happened_while_the_connection_was_lost_is_told() {
+    let (server, source) = start();
+    server.refuse_connections(true).unwrap();
+    server.reset_connections();
+    server.apply(service("web", 81)).unwrap();
+    server.apply(service("other", 80)).unwrap();
+    server.delete(Kind::Service, "shop", "web");
+    let_in(&server);
+    source.wait(|told| told.has(&web("other")) && !told.has(&web("web")));
+    assert_eq!(lists(&server, "services"), 1);
+}
+
+#[test]
+fn bookmarks_move_the_version_on() {
+    let server = quick_bookmarks();
+    server.apply(service("web", 80)).unwrap();
+    let source = Source::listed(&server);
+    // Revisions that have nothing to do with Services.
+    let cidr = ferrovia_lab::apiserver::sample::service_cidr("a", &["10.96.0.0/12"]);
+    server.apply(cidr).unwrap();
+    let now = server.revision();
+    // The first bookmark to be heard may have been on its way already.
+    let heard = source.seen(|seen| seen.heard_of_services);
+    source.wait_seen(|seen| seen.heard_of_services >= heard + 2);
+    server.end_watches(Kind::Service, End::Clean);
+    server
+        .wait_until(|server| !resumed_from(server).is_empty())
+        .unwrap();
+    let version: u64 = resumed_from(&server)[0].parse().unwrap();
+    assert!(version >= now, "{version} is before {now}");
+    assert_eq!(lists(&server, "services"), 1);
+}
+
+#[test]
+fn forgotten_history_means_a_list() {
+    let (server, source) = start();
+    // The version is too old when the watch is resumed: an error event in a good answer.
+    server.refuse_connections(true).unwrap();
+    server.reset_connections();
+    server.apply(service("web", 81)).unwrap();
+    server.compact();
+    let_in(&server);
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert_eq!(lists(&server, "services"), 2);
+
+    // The same in the middle of a watch.
+    let gone = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
+    server
+        .wait_until(|server| server.watches(Kind::Service) == 1)
+        .unwrap();
+    server.write_to_watches(Kind::Service, format!("{gone}\n"));
+    server
+        .wait_until(|server| lists(server, "services") == 3)
+        .unwrap();
+
+    // And as the answer itself.
+    let refused = Fault::code(http::StatusCode::GONE);
+    server.inject_times(1, Target::watch(Kind::Service), refused);
+    server
+        .wait_until(|server| server.watches(Kind::Service) == 1)
+        .unwrap();
+    server.end_watches(Kind::Service, End::Clean);
+    server
+        .wait_until(|server| lists(server, "services") == 4)
+        .unwrap();
+    server.apply(service("web", 82)).unwrap();
+    source.wait(|told| told.is(&web("web"), "82"));
+}
+
+#[test]
+fn events_that_come_twice_are_told_once() {
+    let (server, source) = start();
+    let mut mark = 0;
+    source.since(&mut mark);
+    server.inject(Target::watch(Kind::Service), Fault::Duplicate);
+    server.apply(service("web", 81)).unwrap();
+    server.delete(Kind::Service, "shop", "web");
+    server.apply(service("last", 1)).unwrap();
+    source.wait(|told| told.has(&web("last")));
+    let expected = [
+        "+Service shop/web:81",
+        "-Service shop/web",
+        "+Service shop/last:1",
+    ];
+    assert_eq!(source.since(&mut mark), expected);
+}
+
+#[test]
+fn events_in_the_wrong_order_do_not_go_back_in_time() {
+    let (server, source) = start();
+    let mut mark = 0;
+    source.since(&mut mark);
+    server.inject(Target::watch(Kind::Service), Fault::Reorder);
+    // Pairs: the second of each comes first.
+    server.apply(service("web", 81)).unwrap();
+    server.apply(service("web", 82)).unwrap();
+    source.wait(|told| told.is(&web("web"), "82"));
+    server.apply(service("web", 83)).unwrap();
+    server.delete(Kind::Service, "shop", "web");
+    source.wait(|told| !told.has(&web("web")));
+    server.apply(service("one", 1)).unwrap();
+    server.apply(service("two", 2)).unwrap();
+    source.wait(|told| told.has(&web("one")) && told.has(&web("two")));
+    let expected = [
+        "+Service shop/web:82",
+        "-Service shop/web",
+        "+Service shop/two:2",
+        "+Service shop/one:1",
+    ];
+    assert_eq!(source.since(&mut mark), expected);
+}
+
+#[test]
+fn a_line_of_garbage_is_left_out() {
+    let (server, source) = start();
+    for garbage in ["garbage", "{}", "\u{0}\u{1}", r#"{"type":"ADDED"}"#] {
+        server.write_to_watches(Kind::Service, format!("{garbage}\n"));
+    }
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert_eq!(
+        requests(&server, "services").len(),
+        1,
+        "no reason to reconnect"
+    );
+}
+
+#[test]
+fn much_garbage_is_no_watch() {
+    let (server, source) = start();
+    server.write_to_watches(Kind::Service, "garbage\n".repeat(10));
+    server
+        .wait_until(|server| requests(server, "services").len() == 2)
+        .unwrap();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert_eq!(lists(&server, "services"), 1);
+}
+
+#[test]
+fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
+    let (server, source) = start();
+    let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unable to decode watch event","reason":"InternalError","code":500}}"#;
+    for requested in 1..=2 {
+        server
+            .wait_until(|server| {
+                requests(server, "services").len() == requested
+                    && server.watches(Kind::Service) == 1
+            })
+            .unwrap();
+        assert_eq!(lists(&server, "services"), 1);
+        server.write_to_watches(Kind::Service, format!("{error}\n"));
+    }
+    server
+        .wait_until(|server| lists(server, "services") == 2)
+        .unwrap();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+}
+
+#[test]
+fn a_huge_line_is_left_out() {
+    let (server, source) = start();
+    let padding = "x".repeat(5 << 20);
+    for about in ["", r#""name":"web","namespace":"shop","#] {
+        let huge = format!(
+            r#"{{"type":"MODIFIED","object":{{"metadata":{{{about}"annotations":{{"a":"{padding}"}}}}}}}}"#
+        );
+        server.write_to_watches(Kind::Service, format!("{huge}\n"));
+    }
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert_eq!(requests(&server, "services").len(), 1);
+}
+
+#[test]
+fn half_an_event_is_none() {
+    let (server, source) = start();
+    server.reset_in_next_write();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert_eq!(lists(&server, "services"), 1);
+    assert!(requests(&server, "services").len() >= 2);
+}
+
+#[test]
+fn an_unreadable_change_leaves_the_last_good_state() {
+    let (server, source) = start();
+    let mut mark = 0;
+    source.since(&mut mark);
+    let mut bad = service("web", 81);
+    bad["spec"]["ports"][0]["port"] = "eighty".into();
+    server.apply(bad).unwrap();
+    server.apply(service("other", 1)).unwrap();
+    source.wait(|told| told.has(&web("other")));
+    assert_eq!(source.since(&mut mark), ["+Service shop/other:1"]);
+    assert!(source.read(|told| told.is_complete && told.is(&web("web"), "80")));
+
+    // One that never was readable is missing, until it goes.
+    let mut bad = service("bad", 81);
+    bad["spec"] = "none".into();
+    server.apply(bad).unwrap();
+    source.wait(|told| !told.is_complete);
+    server.delete(Kind::Service, "shop", "bad");
+    source.wait(|told| told.is_complete);
+}
+
+#[test]
+fn a_bookmark_from_the_past_is_another_history() {
+    let (server, source) = start();
+    let past = r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"0"}}}"#;
+    server.write_to_watches(Kind::Service, format!("{past}\n"));
+    server
+        .wait_until(|server| lists(server, "services") == 2)
+        .unwrap();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+}
+
+#[test]
+fn nothing_is_told_before_the_first_list_is_complete_but_objects() {
+    let server = server(Options::default());
+    server.apply(service("web", 80)).unwrap();
+    server.inject(Target::watch(Kind::EndpointSlice), Fault::Hang);
+    let source = Source::of(&server);
+    source.wait(|told| told.listed.len() == 4);
+    assert!(!source.read(Told::is_listed));
+}
