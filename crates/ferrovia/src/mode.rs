@@ -1,7 +1,5 @@
 //! The modes: the one place that knows which there are.
 
-use std::sync::mpsc::Sender;
-
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
@@ -14,7 +12,7 @@ use ferrovia_host::probe;
 use crate::config::ModeName;
 use crate::counters::totals::Totals;
 use crate::metrics::{Failures, ReadConnections};
-use crate::sync::Input;
+use crate::sync::Inputs;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// A way to program the kernel.
@@ -78,7 +76,7 @@ impl Mode {
     }
 
     /// Reads how many connections each service and endpoint got. The loop behind `inputs` is asked for names.
-    pub fn connections(self, inputs: Sender<Input>) -> Result<ReadConnections, SyncError> {
+    pub fn connections(self, inputs: Inputs) -> Result<ReadConnections, SyncError> {
         match self {
             Self::Nftables => {
                 let mut totals = Totals::new(inputs)?;

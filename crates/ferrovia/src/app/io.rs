@@ -1,7 +1,6 @@
 //! The thread that speaks to the network: HTTP servers and the API server's client, on one runtime.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -19,7 +18,7 @@ use crate::notice::{Notice, Noticeboard, Regarding, Severity};
 use crate::source::kube::events::{Reporter, noticeboard};
 use crate::source::kube::{Api, Freshness};
 use crate::source::manifest::Folder;
-use crate::sync::Input;
+use crate::sync::Inputs;
 
 /// Objects that are older than this are told by `/healthz`: the API server sends a sign of life about every minute, and a watch that is
 /// silent is given up after three.
@@ -115,11 +114,7 @@ impl Io {
     }
 
     /// Starts the thread and the source. The servers answer as long as what is returned lives.
-    pub(super) fn start(
-        mut self,
-        config: Config,
-        inputs: Sender<Input>,
-    ) -> anyhow::Result<Vec<Server>> {
+    pub(super) fn start(mut self, config: Config, inputs: Inputs) -> anyhow::Result<Vec<Server>> {
         match config.source {
             Source::Manifests(folder) => source::follow_folder(Folder::open(&folder)?, inputs)?,
             Source::Kube(_) => self.follow_api(config.settings.node_name, inputs),
@@ -141,7 +136,7 @@ impl Io {
         Ok(self.servers)
     }
 
-    fn follow_api(&mut self, node_name: String, inputs: Sender<Input>) {
+    fn follow_api(&mut self, node_name: String, inputs: Inputs) {
         let Some(api) = self.api.take() else {
             return;
         };

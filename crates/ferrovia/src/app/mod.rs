@@ -9,7 +9,7 @@ mod source;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::Receiver;
 
 use anyhow::{bail, ensure};
 use ferrovia_core::desired::LocalSetting;
@@ -30,7 +30,7 @@ use crate::logging::LogControl;
 use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
 use crate::mode::{Installed, Listen, Mode};
 use crate::source::manifest::Folder;
-use crate::sync::{self, Engine, Input, NodeNeed, Received, Stop};
+use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
 pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
@@ -52,7 +52,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
     drop_privileges(&config);
 
-    let (inputs, received) = mpsc::channel();
+    let (inputs, received) = sync::queue();
     // Watched before it is read: what changes in between is then told a second time, but never missed.
     watch::watch_signals(inputs.clone())?;
     watch::watch_addresses(inputs.clone())?;
@@ -101,7 +101,7 @@ fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
     let Installed { backends, .. } = mode
         .install(config.counters)
         .map_err(anyhow::Error::from_boxed)?;
-    let (inputs, received) = mpsc::channel();
+    let (inputs, received) = sync::queue();
     inputs.send(Input::Addresses(watch::local_addresses()?))?;
     source::follow_folder(Folder::open(folder)?, inputs)?;
     let mut first = FirstSync::default();
@@ -165,7 +165,7 @@ fn reporter(
     io: &Io,
     supported: PerFamily<bool>,
     listen: Listen,
-    inputs: Sender<Input>,
+    inputs: Inputs,
 ) -> anyhow::Result<Reporter> {
     let counted = Arc::clone(&io.metrics);
     Ok(Reporter {
@@ -227,7 +227,7 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 }
 
 /// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
-fn settle_in(listen: Listen, inputs: Sender<Input>) {
+fn settle_in(listen: Listen, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
     // All objects were in memory as they were read; of that, little is kept.

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use ferrovia_core::wire::Kind;
 use tokio::runtime::Runtime;
@@ -11,10 +10,10 @@ use super::watch::spawn;
 use crate::metrics::Metrics;
 use crate::source::kube::{self, Api, ApiAccess, Asked, Freshness, Times};
 use crate::source::manifest::{self, Folder, Problem, Severity};
-use crate::sync::Input;
+use crate::sync::{Input, Inputs};
 
 /// Follows a folder of manifests on a thread of its own.
-pub(super) fn follow_folder(folder: Folder, inputs: Sender<Input>) -> anyhow::Result<()> {
+pub(super) fn follow_folder(folder: Folder, inputs: Inputs) -> anyhow::Result<()> {
     let ended = inputs.clone();
     let deliver = move |batch: manifest::Batch| {
         batch.problems.iter().for_each(log_problem);
@@ -38,12 +37,7 @@ pub(super) fn open_api(
 }
 
 /// Follows the API server for ever, or until nobody listens.
-pub(super) async fn follow_api(
-    api: Api,
-    node_name: String,
-    freshness: Freshness,
-    inputs: Sender<Input>,
-) {
+pub(super) async fn follow_api(api: Api, node_name: String, freshness: Freshness, inputs: Inputs) {
     let ended = inputs.clone();
     let deliver = move |batch: kube::Batch| tell(&inputs, batch.events, batch.is_complete);
     if let Err(error) = kube::run(api, &node_name, freshness, deliver).await {
@@ -53,7 +47,7 @@ pub(super) async fn follow_api(
 
 /// The loop has ended if nobody receives any more.
 fn tell(
-    inputs: &Sender<Input>,
+    inputs: &Inputs,
     events: Vec<ferrovia_core::store::Event>,
     is_complete: bool,
 ) -> ControlFlow<()> {

@@ -2,7 +2,6 @@
 //! configuration file. One thread each; all of them block most of their lives.
 
 use std::net::IpAddr;
-use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use ferrovia_host::privileges::{self, Capability};
 use crate::config::ConfigFile;
 use crate::config::watch::Watch;
 use crate::mode::Listen;
-use crate::sync::Input;
+use crate::sync::{Input, Inputs};
 
 /// How long a watcher that fails waits before it tries again.
 const REST: Duration = Duration::from_secs(1);
@@ -57,7 +56,7 @@ pub(super) fn local_addresses() -> anyhow::Result<Vec<IpAddr>> {
 }
 
 /// Tells the loop when somebody else writes to our rules.
-pub(super) fn watch_rules(listen: Listen, inputs: Sender<Input>) -> anyhow::Result<()> {
+pub(super) fn watch_rules(listen: Listen, inputs: Inputs) -> anyhow::Result<()> {
     let mut watcher = listen().map_err(anyhow::Error::from_boxed)?;
     spawn("rules", move || {
         // What happened before we listened.
@@ -76,7 +75,7 @@ pub(super) fn watch_rules(listen: Listen, inputs: Sender<Input>) -> anyhow::Resu
 }
 
 /// Tells the loop when this machine's addresses change.
-pub(super) fn watch_addresses(inputs: Sender<Input>) -> anyhow::Result<()> {
+pub(super) fn watch_addresses(inputs: Inputs) -> anyhow::Result<()> {
     let mut monitor = AddressMonitor::open().context("cannot watch this machine's addresses")?;
     spawn("addresses", move || {
         loop {
@@ -97,7 +96,7 @@ pub(super) fn watch_addresses(inputs: Sender<Input>) -> anyhow::Result<()> {
 }
 
 /// SIGTERM and SIGINT end the loop between two syncs.
-pub(super) fn watch_signals(inputs: Sender<Input>) -> anyhow::Result<()> {
+pub(super) fn watch_signals(inputs: Inputs) -> anyhow::Result<()> {
     let signals = ferrovia_host::signal::Termination::block().context("cannot wait for signals")?;
     spawn("signals", move || {
         signals.wait();
@@ -106,7 +105,7 @@ pub(super) fn watch_signals(inputs: Sender<Input>) -> anyhow::Result<()> {
 }
 
 /// A changed configuration ends the process, so that whoever started it starts it again with the new one.
-pub(super) fn watch_config(file: ConfigFile, inputs: Sender<Input>) -> anyhow::Result<()> {
+pub(super) fn watch_config(file: ConfigFile, inputs: Inputs) -> anyhow::Result<()> {
     let path = file.path.clone();
     let watch = Watch::new(file)?;
     spawn("config", move || match watch.wait() {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use ferrovia_core::desired::{Desired, Frontend, Refusal};
@@ -19,7 +19,7 @@ use ferrovia_host::nft::{Error, Nft};
 
 use crate::metrics::{Connections, Refused};
 use crate::sync::backend::SyncError;
-use crate::sync::{Engine, Input, Question};
+use crate::sync::{Engine, Input, Inputs, Question};
 
 /// A loop that is this busy has other worries than metrics.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const REMEMBERED: usize = 100_000;
 /// Sums up what the kernel counts.
 pub struct Totals {
     nft: Nft,
-    inputs: Sender<Input>,
+    inputs: Inputs,
     seen: PerFamily<HashMap<Key, u64>>,
     connections: BTreeMap<(Family, PortKey, SocketAddr), u64>,
     refused: BTreeMap<(Family, PortKey, bool), u64>,
@@ -53,7 +53,7 @@ struct Owner {
 
 impl Totals {
     /// Nothing read yet. The loop behind `inputs` is asked for names.
-    pub fn new(inputs: Sender<Input>) -> Result<Self, Error> {
+    pub fn new(inputs: Inputs) -> Result<Self, Error> {
         Ok(Self {
             nft: Nft::open()?,
             inputs,

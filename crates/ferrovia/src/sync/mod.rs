@@ -16,4 +16,4 @@ pub use family::{Outcome, SyncKind};
 pub use node_wait::{NodeNeed, Wait};
 pub use observer::Observer;
 pub use pacer::{Pace, Pacer};
-pub use run::{Input, Question, Stop, run};
+pub use run::{Input, Inputs, Question, Stop, queue, run};

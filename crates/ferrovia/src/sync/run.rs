@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
@@ -39,6 +39,17 @@ pub enum Input {
     Stop,
     /// The same, with an error.
     Fail(String),
+}
+
+/// Inputs that may wait. A source that is faster than the loop waits itself, instead of filling the memory.
+const QUEUE: usize = 64;
+
+/// Where inputs go in; waits while the loop is busy and too many lie there.
+pub type Inputs = SyncSender<Input>;
+
+/// The queue between everyone and the loop.
+pub fn queue() -> (Inputs, Receiver<Input>) {
+    mpsc::sync_channel(QUEUE)
 }
 
 /// Something that only the loop knows. It waits for the question to be dealt with, so that must not take long.
@@ -86,9 +97,10 @@ pub fn run(
         };
         match inputs.recv_timeout(idle) {
             Ok(input) => {
-                // What has piled up while we were busy is one change.
+                // What has piled up while we were busy is one change. No more than that: who never stops talking must not keep us
+                // from writing.
                 let mut is_news = false;
-                for input in std::iter::once(input).chain(inputs.try_iter()) {
+                for input in std::iter::once(input).chain(inputs.try_iter().take(QUEUE)) {
                     is_news |= !matches!(input, Input::Ask(_));
                     if let ControlFlow::Break(stop) = take_in(&mut engine, &mut pacer, input) {
                         return stop;
