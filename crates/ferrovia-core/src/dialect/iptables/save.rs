@@ -323,7 +323,8 @@ mod tests {
         fn any_text_can_be_read(save in "(\\*nat\n|COMMIT\n|:A - |-A A |\"|\\\\|\n| |-j|é|\\PC){0,40}") {
             for table in parse(&save) {
                 for rule in &table.rules {
-                    proptest::prop_assert_eq!(&canonical(&canonical(rule.args)), &canonical(rule.args));
+                    let once = canonical(rule.args);
+                    proptest::prop_assert!(canonical(&once) == once);
                     proptest::prop_assert!(rule.targets().count() <= rule.args.len());
                 }
             }

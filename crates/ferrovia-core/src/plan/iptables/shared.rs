@@ -81,30 +81,37 @@ pub(super) struct Changes {
     pub(super) insert: Vec<String>,
     /// At the end, in this order.
     pub(super) append: Vec<String>,
-    /// One copy of each.
+    /// Copies that go because the rule comes at another place.
+    pub(super) moved: Vec<String>,
+    /// Rules that go for good, one copy of each.
     pub(super) delete: Vec<String>,
 }
 
 impl Changes {
-    /// What has to change for a service port's rules to become others. Rules that depend on each other's order change together.
+    /// What has to change for a service port's rules to become others. What is new comes before what stays, so if that is not the order
+    /// in which it should be, what stays is moved.
     pub(super) fn between(old: &[&str], new: &[&str]) -> Self {
-        let only = |these: &[&str], others: &[&str]| {
-            let rules = these.iter().filter(|rule| !others.contains(rule));
-            rules.map(|rule| (*rule).to_owned()).collect()
-        };
+        let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let (stays, gone): (Vec<&str>, Vec<&str>) = old.iter().partition(|rule| new.contains(rule));
+        let fits = new.ends_with(&stays);
+        let fresh = &new[..new.len() - stays.len()];
         Self {
-            insert: only(new, old),
+            insert: owned(if fits { fresh } else { new }),
             append: Vec::new(),
-            delete: only(old, new),
+            moved: if fits { Vec::new() } else { owned(&stays) },
+            delete: owned(&gone),
         }
     }
 
     fn len(&self) -> usize {
-        self.insert.len() + self.append.len() + self.delete.len()
+        self.insert.len() + self.append.len() + self.moved.len() + self.delete.len()
     }
 
-    /// Writes what comes.
+    /// Writes what comes and what moves.
     pub(super) fn add(&self, chain: &str, section: &mut Section) {
+        for rule in &self.moved {
+            section.delete(chain, rule);
+        }
         for rule in self.insert.iter().rev() {
             section.insert(chain, rule);
         }
@@ -162,7 +169,7 @@ impl Wanted {
             let there = seen.get(&n).unwrap_or(&none);
             if !is(there, group) {
                 changes
-                    .delete
+                    .moved
                     .extend(there.iter().map(|rule| (*rule).to_owned()));
                 changes.insert.extend_from_slice(group);
             }
@@ -172,12 +179,13 @@ impl Wanted {
         let there = seen.get(&TAIL).unwrap_or(&none);
         if !is(end, &self.tail) || there.len() != self.tail.len() {
             changes
-                .delete
+                .moved
                 .extend(there.iter().map(|rule| (*rule).to_owned()));
             changes.append.extend_from_slice(&self.tail);
         }
+        let mut deleted = changes.delete.iter().chain(&changes.moved);
         let many = FEW.max(self.groups.len() / 4);
-        if changes.len() > many || !changes.delete.iter().all(|rule| is_repeatable(rule)) {
+        if changes.len() > many || !deleted.all(|rule| is_repeatable(rule)) {
             Edit::Rewrite(kept)
         } else {
             Edit::Single(changes)
@@ -204,13 +212,31 @@ mod tests {
         }
     }
 
-    fn changes(insert: &[&str], append: &[&str], delete: &[&str]) -> Changes {
+    fn changes(insert: &[&str], append: &[&str], moved: &[&str], delete: &[&str]) -> Changes {
         let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
         Changes {
             insert: owned(insert),
             append: owned(append),
+            moved: owned(moved),
             delete: owned(delete),
         }
+    }
+
+    #[test]
+    fn a_ports_rules_keep_their_order() {
+        assert_eq!(
+            Changes::between(&["b", "x"], &["a", "b"]),
+            changes(&["a"], &[], &[], &["x"])
+        );
+        assert_eq!(
+            Changes::between(&["a", "x"], &["a", "b"]),
+            changes(&["a", "b"], &[], &["a"], &["x"])
+        );
+        assert_eq!(Changes::between(&["a"], &["a"]), Changes::default());
+        assert_eq!(
+            Changes::between(&["a"], &[]),
+            changes(&[], &[], &[], &["a"])
+        );
     }
 
     #[test]
@@ -219,7 +245,7 @@ mod tests {
         assert_eq!(edit(&["a1", "b", "a2", "tail"]), Changes::default());
         assert_eq!(
             edit(&["a2", "b", "a1", "tail"]),
-            changes(&["a1", "a2"], &[], &["a2", "a1"])
+            changes(&["a1", "a2"], &[], &["a2", "a1"], &[])
         );
     }
 
@@ -227,25 +253,25 @@ mod tests {
     fn missing_rules_come_and_others_go() {
         assert_eq!(
             edit(&["a1", "a2", "x", "tail"]),
-            changes(&["b"], &[], &["x"])
+            changes(&["b"], &[], &[], &["x"])
         );
         assert_eq!(
             edit(&["a1", "a2", "b", "b", "tail"]),
-            changes(&["b"], &[], &["b", "b"])
+            changes(&["b"], &[], &["b", "b"], &[])
         );
         assert_eq!(edit(&["kept", "b", "a1", "a2", "tail"]), Changes::default());
     }
 
     #[test]
     fn the_tail_comes_last_and_once() {
-        let moved = changes(&[], &["tail"], &["tail"]);
+        let moved = changes(&[], &["tail"], &["tail"], &[]);
         assert_eq!(edit(&["tail", "a1", "a2", "b"]), moved);
         assert_eq!(edit(&["a1", "a2", "b", "tail", "kept"]), moved);
         assert_eq!(
             edit(&["tail", "a1", "a2", "b", "tail"]),
-            changes(&[], &["tail"], &["tail", "tail"])
+            changes(&[], &["tail"], &["tail", "tail"], &[])
         );
-        assert_eq!(edit(&["a1", "a2", "b"]), changes(&[], &["tail"], &[]));
+        assert_eq!(edit(&["a1", "a2", "b"]), changes(&[], &["tail"], &[], &[]));
     }
 
     #[test]

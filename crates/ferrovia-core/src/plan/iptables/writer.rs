@@ -69,9 +69,9 @@ impl Writer {
         let (before, after) = (base::tail(old), base::tail(new));
         if before != after {
             let changes = Changes {
-                insert: Vec::new(),
                 append: after,
                 delete: before,
+                ..Changes::default()
             };
             self.edit(Shared::NatServices, &changes);
         }
