@@ -105,7 +105,8 @@ impl Planner for IptablesPlanner {
                 plan.change_port(Some((port, &old)), Some((port, &new)));
             }
         }
-        for change in &delta.ports {
+        // Each comes before those that are there, so that in the end they are in the order of their keys.
+        for change in delta.ports.iter().rev() {
             let (before, after) = (change.old.as_deref(), change.new.as_deref());
             plan.change_port(
                 before.map(|port| (port, &old)),

@@ -1,0 +1,216 @@
+//! The iptables mode's way into the kernel.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::dialect::iptables::{Restore, TableName};
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::iptables::{CANARY, Observed};
+
+use super::counters::{Counter, Counters};
+use super::lock::{Lock, LockError, LockUsage};
+use super::settings;
+use super::tool::{Backend, Presence, Tool};
+use crate::{Applier, exec, netlink};
+
+/// How long we wait for the legacy tools' lock before the attempt counts as failed.
+const LOCK_LIMIT: Duration = Duration::from_secs(30);
+/// The whole ruleset is compared so rarely that reading it takes at most this part of the time.
+const COMPARING_SHARE: u32 = 100;
+
+/// Why something could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A tool failed at something else than a line.
+    #[error(transparent)]
+    Tool(#[from] exec::Error),
+    /// A tool did not accept a line of the plan.
+    #[error("{error}; the line was: {line}")]
+    Line {
+        /// What the tool said.
+        error: exec::Error,
+        /// The line it did not accept.
+        line: String,
+    },
+    /// The lock could not be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Somebody has put something into a table that the tool does not understand.
+    #[error(
+        "the table {table} holds something that {tool} does not understand (see `nft list table {family} {table}`): it was written by nft, or by a newer iptables"
+    )]
+    Incompatible {
+        /// The tool.
+        tool: String,
+        /// The table.
+        table: &'static str,
+        /// nft's word for the family.
+        family: &'static str,
+    },
+    /// A counter could not be made.
+    #[error("cannot make the packet counters: {0}")]
+    Counters(netlink::Error),
+    /// Node ports cannot answer on loopback.
+    #[error(
+        "cannot set {}, so node ports cannot answer on 127.0.0.1 (turn localhost node ports off, or set it by hand): {cause}",
+        settings::ROUTE_LOCALNET
+    )]
+    RouteLocalnet {
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Writes one family's rules.
+#[derive(Debug)]
+pub struct IptablesApplier {
+    tool: Tool,
+    lock: Option<Lock>,
+    usage: LockUsage,
+    counters: Vec<Counter>,
+    /// The setting for node ports on loopback has still to be made.
+    localnet_wanted: bool,
+    /// When all rules are to be compared again.
+    compare_at: Option<Instant>,
+}
+
+impl IptablesApplier {
+    /// An applier that uses this tool.
+    pub fn new(tool: Tool) -> Self {
+        let lock = (tool.backend != Backend::Nft).then(|| Lock::new(LOCK_LIMIT));
+        Self {
+            tool,
+            lock,
+            usage: LockUsage::default(),
+            counters: Vec::new(),
+            localnet_wanted: false,
+            compare_at: None,
+        }
+    }
+
+    /// Rules count into these, so they are made before rules are written.
+    #[must_use]
+    pub fn with_counters(mut self, counters: &[Counter]) -> Self {
+        self.counters = counters.to_vec();
+        self
+    }
+
+    /// Node ports answer on loopback, which the kernel has to be told once the rules are in force.
+    #[must_use]
+    pub fn with_localhost_node_ports(mut self) -> Self {
+        self.localnet_wanted = self.tool.family == Family::V4;
+        self
+    }
+
+    /// Another limit for the wait for the lock.
+    #[must_use]
+    pub fn with_lock_limit(mut self, limit: Duration) -> Self {
+        self.lock = self.lock.map(|_| Lock::new(limit));
+        self
+    }
+
+    /// How much the lock is used, to be asked at any time.
+    pub fn lock_usage(&self) -> LockUsage {
+        self.usage.clone()
+    }
+
+    fn restore(&self, plan: &Restore) -> Result<(), Error> {
+        let waited = match &self.lock {
+            Some(lock) => lock.wait_until_free()?,
+            None => Duration::ZERO,
+        };
+        let start = Instant::now();
+        let result = self.tool.restore(plan.to_string());
+        if self.lock.is_some() {
+            self.usage.count(waited, start.elapsed());
+        }
+        result.map_err(|error| match refused_line(&error, plan) {
+            Some(line) => Error::Line { error, line },
+            None => Error::Tool(error),
+        })
+    }
+
+    fn allow_localnet(&mut self) -> Result<(), Error> {
+        if self.localnet_wanted {
+            settings::allow_localnet_routing().map_err(|cause| Error::RouteLocalnet { cause })?;
+            self.localnet_wanted = false;
+        }
+        Ok(())
+    }
+}
+
+impl Applier for IptablesApplier {
+    type Observed = Observed;
+    type Plan = Restore;
+    type Error = Error;
+
+    fn observe(&mut self) -> Result<Observed, Error> {
+        if !self.counters.is_empty() {
+            let mut counters = Counters::open().map_err(Error::Counters)?;
+            for counter in &self.counters {
+                counters.ensure(*counter).map_err(Error::Counters)?;
+            }
+        }
+        let start = Instant::now();
+        // The legacy tool knows only tables that somebody has used; the rest is empty.
+        let save = self.tool.save(&[])?;
+        self.compare_at = Some(Instant::now() + start.elapsed() * COMPARING_SHARE);
+        if let Some(table) = incompatible(&save) {
+            return Err(Error::Incompatible {
+                tool: self.tool.name(),
+                table: table.as_str(),
+                family: match self.tool.family {
+                    Family::V4 => "ip",
+                    Family::V6 => "ip6",
+                },
+            });
+        }
+        Ok(Observed { save })
+    }
+
+    fn apply(&mut self, plan: &Restore) -> Result<bool, Error> {
+        if plan.is_empty() {
+            self.allow_localnet()?;
+            return Ok(false);
+        }
+        self.restore(plan)?;
+        self.allow_localnet()?;
+        Ok(true)
+    }
+
+    /// A look at the canary is cheap and tells that everything was removed. Whether single rules were changed is only seen by comparing
+    /// all, which is due now and then.
+    fn is_untouched(&mut self) -> Result<bool, Error> {
+        if self.compare_at.is_none_or(|at| at <= Instant::now()) {
+            return Ok(false);
+        }
+        // Somebody who holds the lock is at work; what comes of it is seen the next time.
+        let canary = self.tool.has_chain(TableName::Mangle, CANARY)?;
+        Ok(canary != Presence::Missing)
+    }
+}
+
+/// A table that the nft tool cannot print. It says so among its comments and goes on.
+fn incompatible(save: &str) -> Option<TableName> {
+    let comments = save.lines().filter(|line| line.starts_with('#'));
+    let mut complaints = comments.filter(|line| line.contains("is incompatible"));
+    complaints.find_map(|line| {
+        let quoted = |table: &TableName| line.contains(&format!("`{}'", table.as_str()));
+        TableName::ALL.into_iter().find(quoted)
+    })
+}
+
+/// The line of the input that a tool complained about: it says `line 12 failed` or `line 12: RULE_APPEND failed`.
+fn refused_line(error: &exec::Error, plan: &Restore) -> Option<String> {
+    const LONGEST: usize = 300;
+    let exec::Error::Failed { stderr, .. } = error else {
+        return None;
+    };
+    let after = stderr.split("line ").nth(1)?;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    let number: usize = digits.parse().ok()?;
+    // Printed again rather than kept: a plan can be large, and failures are rare.
+    let input = plan.to_string();
+    let line = input.lines().nth(number.checked_sub(1)?)?;
+    Some(line.chars().take(LONGEST).collect())
+}
