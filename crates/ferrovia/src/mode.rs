@@ -1,14 +1,18 @@
 //! The modes: the one place that knows which there are.
 
+mod iptables;
+
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
-use ferrovia_host::probe;
+use ferrovia_host::{iptables as iptables_tools, probe};
 
+pub use self::iptables::IptablesSettings;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// A way to program the kernel.
@@ -17,6 +21,8 @@ pub enum Mode {
     /// nftables, written over netlink.
     #[default]
     Nftables,
+    /// kube-proxy's own chains, written by the iptables tools.
+    Iptables(IptablesSettings),
 }
 
 /// A mode, ready to work.
@@ -38,8 +44,14 @@ pub trait Watcher: Send {
 }
 
 impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 1] = [Self::Nftables];
+    /// Every mode, as it is by default.
+    pub const ALL: [Self; 2] = [
+        Self::Nftables,
+        Self::Iptables(IptablesSettings {
+            localhost_node_ports: true,
+            no_endpoints: NoEndpoints::Reject,
+        }),
+    ];
 
     /// What the mode would write into an empty kernel, as text.
     pub fn plan(self, desired: &Desired) -> String {
@@ -47,6 +59,7 @@ impl Mode {
             Self::Nftables => NftPlanner::new(desired.family, true)
                 .full(desired, &Observed::default(), Found::Adopt)
                 .to_string(),
+            Self::Iptables(settings) => iptables::plan(settings, desired),
         }
     }
 
@@ -55,6 +68,8 @@ impl Mode {
     pub fn remove(self, predecessors: bool) -> Result<Vec<String>, SyncError> {
         match self {
             Self::Nftables => remove_tables(predecessors),
+            // Our chains cannot be told from kube-proxy's; they go with those.
+            Self::Iptables(_) => Ok(Vec::new()),
         }
     }
 
@@ -62,6 +77,21 @@ impl Mode {
     pub fn install(self, counters: bool) -> Result<Installed, SyncError> {
         match self {
             Self::Nftables => nftables(counters),
+            Self::Iptables(settings) => iptables::install(settings),
+        }
+    }
+
+    /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are. Answers
+    /// with what was removed, in words.
+    pub fn take_over(self) -> Result<Vec<String>, SyncError> {
+        match self {
+            // Their nftables tables went in our first transaction.
+            Self::Nftables => {
+                let removed = iptables_tools::remove_leftovers()?;
+                let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
+                Ok(tools.map(ToString::to_string).collect())
+            }
+            Self::Iptables(_) => iptables::take_over(),
         }
     }
 }
