@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::dialect::iptables::{Restore, TableName};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::iptables::{CANARY, Observed};
+use ferrovia_core::plan::iptables::{CANARY, Observed, fixed_names};
 
 use super::counters::{Counter, Counters};
 use super::lock::{Lock, LockError, LockUsage};
@@ -17,6 +17,8 @@ use crate::{Applier, exec, netlink};
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
 /// The whole ruleset is compared so rarely that reading it takes at most this part of the time.
 const COMPARING_SHARE: u32 = 100;
+/// How often a comparison is tried that cannot succeed.
+const RARELY: Duration = Duration::from_secs(600);
 
 /// Why something could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -35,17 +37,17 @@ pub enum Error {
     /// The lock could not be had.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Somebody has put something into a table that the tool does not understand.
+    /// Somebody has put something into a built-in chain that the tool does not understand.
     #[error(
-        "the table {table} holds something that {tool} does not understand (see `nft list table {family} {table}`): it was written by nft, or by a newer iptables"
+        "the chain {chain} of table {table} holds a rule that is not one of iptables, so our own cannot be looked for (see `nft list ruleset`): {cause}"
     )]
     Incompatible {
-        /// The tool.
-        tool: String,
         /// The table.
         table: &'static str,
-        /// nft's word for the family.
-        family: &'static str,
+        /// The chain.
+        chain: &'static str,
+        /// What the tool said.
+        cause: exec::Error,
     },
     /// A counter could not be made.
     #[error("cannot make the packet counters: {0}")]
@@ -130,6 +132,43 @@ impl IptablesApplier {
         })
     }
 
+    /// Reads a table that the tool cannot print because of somebody's rule, as far as our own chains and the jumps to them go. The chains of
+    /// services are not found that way and so are written anew.
+    fn save_known_chains(&self, table: TableName) -> Result<String, Error> {
+        let tool = self.tool.name();
+        tracing::warn!(
+            table = table.as_str(),
+            tool,
+            "somebody's rule in this table is not one of iptables; ours cannot be compared, only written anew"
+        );
+        let (built_in, ours) = fixed_names(table);
+        let mut save = format!("*{}\n", table.as_str());
+        for chain in built_in.iter().chain(ours) {
+            match self.tool.list(table, chain) {
+                Ok(rules) => {
+                    let rules = rules.lines().filter(|line| line.starts_with("-A "));
+                    let rules: Vec<&str> = rules.collect();
+                    let policy = if built_in.contains(chain) {
+                        "ACCEPT"
+                    } else {
+                        "-"
+                    };
+                    save += &format!(":{chain} {policy} [0:0]\n{}\n", rules.join("\n"));
+                }
+                // Without knowing whether our jump is there we would add one more each time.
+                Err(cause) if built_in.contains(chain) => {
+                    return Err(Error::Incompatible {
+                        chain,
+                        table: table.as_str(),
+                        cause,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(save + "COMMIT\n")
+    }
+
     fn allow_localnet(&mut self) -> Result<(), Error> {
         if self.localnet_wanted {
             settings::allow_localnet_routing().map_err(|cause| Error::RouteLocalnet { cause })?;
@@ -155,15 +194,10 @@ impl Applier for IptablesApplier {
         // The legacy tool knows only tables that somebody has used; the rest is empty.
         let save = self.tool.save(&[])?;
         self.compare_at = Some(Instant::now() + start.elapsed() * COMPARING_SHARE);
-        if let Some(table) = incompatible(&save) {
-            return Err(Error::Incompatible {
-                tool: self.tool.name(),
-                table: table.as_str(),
-                family: match self.tool.family {
-                    Family::V4 => "ip",
-                    Family::V6 => "ip6",
-                },
-            });
+        let mut save = save;
+        for table in incompatible(&save) {
+            save += &self.save_known_chains(table)?;
+            self.compare_at = Some(Instant::now() + RARELY);
         }
         Ok(Observed { save })
     }
@@ -190,14 +224,13 @@ impl Applier for IptablesApplier {
     }
 }
 
-/// A table that the nft tool cannot print. It says so among its comments and goes on.
-fn incompatible(save: &str) -> Option<TableName> {
-    let comments = save.lines().filter(|line| line.starts_with('#'));
-    let mut complaints = comments.filter(|line| line.contains("is incompatible"));
-    complaints.find_map(|line| {
-        let quoted = |table: &TableName| line.contains(&format!("`{}'", table.as_str()));
-        TableName::ALL.into_iter().find(quoted)
-    })
+/// The tables that the nft tool cannot print. It says so among its comments and goes on.
+fn incompatible(save: &str) -> Vec<TableName> {
+    let complains_about = |table: &TableName| {
+        let complaint = format!("# Table `{}' is incompatible", table.as_str());
+        save.lines().any(|line| line.starts_with(&complaint))
+    };
+    TableName::ALL.into_iter().filter(complains_about).collect()
 }
 
 /// The line of the input that a tool complained about: it says `line 12 failed` or `line 12: RULE_APPEND failed`.

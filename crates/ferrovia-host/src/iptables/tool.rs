@@ -159,8 +159,7 @@ impl Tool {
 
     /// Looks for a chain.
     pub(super) fn has_chain(&self, table: TableName, chain: &str) -> Result<Presence, exec::Error> {
-        let args = ["-w", LOCK_WAIT, "-t", table.as_str(), "-S", chain];
-        match exec::run(&self.program, &args, String::new(), TIME_LIMIT) {
+        match self.list(table, chain) {
             Ok(_) => Ok(Presence::There),
             Err(exec::Error::Failed { status, .. }) if status.code() == Some(NOT_THERE) => {
                 Ok(Presence::Missing)
@@ -170,6 +169,13 @@ impl Tool {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The rules of one chain, as commands that would make it.
+    pub(super) fn list(&self, table: TableName, chain: &str) -> Result<String, exec::Error> {
+        let args = ["-w", LOCK_WAIT, "-t", table.as_str(), "-S", chain];
+        let said = exec::run(&self.program, &args, String::new(), TIME_LIMIT)?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
     /// There may be rules for this tool.

@@ -87,7 +87,6 @@ pub(crate) fn restore(family: Family, backend: Backend, input: &str) {
 
 /// A node in this namespace whose state is that of a shape.
 pub(crate) struct Node {
-    pub(crate) family: Family,
     pub(crate) backend: Backend,
     pub(crate) desired: Desired,
     pub(crate) planner: IptablesPlanner,
@@ -99,8 +98,11 @@ impl Node {
     /// A node that has written nothing yet. The kubelet says which backend it uses.
     pub(crate) fn new(shape: &Shape, backend: Backend) -> Self {
         let family = shape.family;
-        let hint = ["-w", "30", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
-        run(&tool(family, backend), &hint, "");
+        restore(
+            family,
+            backend,
+            "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n",
+        );
         let mut detected = detect(&[family]).unwrap();
         assert_eq!(detected.backend, backend);
         let tool = detected.tools[family].take().unwrap();
@@ -108,7 +110,6 @@ impl Node {
             .with_counters(&[Counter::Invalid, Counter::Localhost])
             .with_localhost_node_ports();
         Self {
-            family,
             backend,
             desired: shape.desired(),
             planner: planner(shape, backend),

@@ -32,7 +32,7 @@ pub use self::context::{IptablesOptions, NoEndpoints};
 use self::full::Full;
 use self::health::Health;
 pub use self::kernel::Observed;
-pub use self::names::CANARY;
+pub use self::names::{CANARY, fixed_names};
 use self::shared::Shared;
 use self::writer::Writer;
 use super::{Found, Plan, Planner};

@@ -5,6 +5,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::desired::Endpoint;
+use crate::dialect::iptables::TableName;
 use crate::model::PortKey;
 
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
@@ -19,6 +20,36 @@ pub(super) const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 
 /// The empty chain whose absence tells that somebody removed everything.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
+
+/// The built-in chains that lead into ours, and ours that have fixed names.
+pub fn fixed_names(table: TableName) -> (&'static [&'static str], &'static [&'static str]) {
+    match table {
+        TableName::Filter => (
+            &["INPUT", "FORWARD", "OUTPUT"],
+            &[
+                SERVICES,
+                EXTERNAL_SERVICES,
+                NODE_PORTS,
+                PROXY_FIREWALL,
+                FIREWALL,
+                FORWARD,
+                CANARY,
+            ],
+        ),
+        TableName::Nat => (
+            &["PREROUTING", "OUTPUT", "POSTROUTING"],
+            &[
+                SERVICES,
+                NODE_PORTS,
+                POSTROUTING,
+                MARK_MASQ,
+                MARK_DROP,
+                CANARY,
+            ],
+        ),
+        TableName::Mangle => (&[], &[CANARY]),
+    }
+}
 
 /// The names of a service port's own chains.
 #[derive(Clone, Debug)]
