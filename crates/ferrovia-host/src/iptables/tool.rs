@@ -129,12 +129,14 @@ impl Tool {
 
     /// The ruleset, or one table of it.
     pub(super) fn save(&self, args: &[&str]) -> Result<String, exec::Error> {
-        let said = exec::run(
+        let mut said = exec::run(
             &with_ending(&self.program, "-save"),
             args,
             String::new(),
             TIME_LIMIT,
         )?;
+        // It was read without knowing how much would come.
+        said.shrink_to_fit();
         // A ruleset can be large; only a text that is not UTF-8 is copied.
         Ok(String::from_utf8(said)
             .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))

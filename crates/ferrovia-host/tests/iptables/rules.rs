@@ -4,7 +4,10 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
 
 use crate::shapes::{self, Shape};
-use crate::support::{BACKENDS, Node, in_namespace};
+use crate::support::{BACKENDS, Node, in_namespace, restore};
+
+/// What a running kube-proxy gives its restoring tool for the shape S9, in its own spelling, with a chain of an endpoint that is gone.
+const KUBE_PROXY: &str = include_str!("kube-proxy.restore");
 
 /// Says where the kernel differs from what is expected of a shape.
 fn difference(node: &mut Node, shape: &Shape) -> Option<String> {
@@ -58,6 +61,30 @@ fn step_by_step_ends_where_one_write_does() {
             node.restart();
             let plan = node.full(Found::Adopt).unwrap();
             assert!(plan.is_empty(), "{backend}: {plan}");
+        });
+    }
+}
+
+#[test]
+fn a_kube_proxys_rules_are_taken_over_in_place() {
+    let shapes = shapes::all();
+    let shape = shapes.iter().find(|shape| shape.name == "S9").unwrap();
+    for backend in BACKENDS {
+        in_namespace(|| {
+            let mut node = Node::new(shape, backend);
+            // Makes the counters the rules name.
+            node.save();
+            restore(Family::V4, backend, KUBE_PROXY);
+            let plan = node.full(Found::Adopt).unwrap().to_string();
+            let canary = ":KUBE-PROXY-CANARY - [0:0]";
+            assert_eq!(
+                plan,
+                format!(
+                    "*mangle\n{canary}\nCOMMIT\n*filter\n{canary}\nCOMMIT\n*nat\n{canary}\n\
+                    :KUBE-SEP-OLDOLDOLDOLDOLD2 - [0:0]\n-X KUBE-SEP-OLDOLDOLDOLDOLD2\nCOMMIT\n"
+                ),
+                "{backend}"
+            );
         });
     }
 }

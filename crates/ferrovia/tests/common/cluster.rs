@@ -9,6 +9,7 @@ use ferrovia_core::desired::{NodePortSetting, Settings};
 use ferrovia_core::dialect::nft::sim::Sim;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
+use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
@@ -39,7 +40,7 @@ impl Way {
     /// For messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Nft => "nft",
+            Self::Nft => "nftables",
             Self::Iptables(backend) => backend.as_str(),
         }
     }
@@ -52,19 +53,27 @@ impl Way {
         }
     }
 
-    fn mode(self, settings: &Settings) -> Mode {
+    fn mode(self, options: &BTreeMap<String, String>) -> Mode {
         match self {
             Self::Nft => Mode::Nftables,
-            Self::Iptables(_) => Mode::Iptables(iptables_settings(settings)),
+            Self::Iptables(_) => Mode::Iptables(iptables_settings(options)),
         }
     }
 }
 
-/// Node ports answer on loopback only where they answer everywhere.
-pub(crate) fn iptables_settings(settings: &Settings) -> IptablesSettings {
+/// What a case's options mean for the iptables mode. Node ports answer on loopback only where they answer everywhere.
+pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
+    let node_ports = super::settings(options).node_ports;
+    let drop = options
+        .get("no-endpoints")
+        .is_some_and(|value| value == "drop");
     IptablesSettings {
-        localhost_node_ports: matches!(settings.node_ports, NodePortSetting::Any),
-        ..IptablesSettings::default()
+        localhost_node_ports: matches!(node_ports, NodePortSetting::Any),
+        no_endpoints: if drop {
+            NoEndpoints::Drop
+        } else {
+            NoEndpoints::Reject
+        },
     }
 }
 
@@ -76,6 +85,7 @@ pub(crate) struct Cluster<'w> {
     addresses: Vec<IpAddr>,
     engine: Engine,
     way: Way,
+    mode: Mode,
     world: &'w World,
 }
 
@@ -83,12 +93,12 @@ impl<'w> Cluster<'w> {
     /// An engine with an empty cluster in the kernel.
     pub(crate) fn start(options: &BTreeMap<String, String>, world: &'w World, way: Way) -> Self {
         let settings = super::settings(options);
+        let mode = way.mode(options);
         let (installed, addresses) = {
             let _inside = enter(world);
             if let Way::Iptables(backend) = way {
                 say_which(world, backend);
             }
-            let mode = way.mode(&settings);
             let installed = mode.install(true).expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
             (installed, addresses)
@@ -101,6 +111,7 @@ impl<'w> Cluster<'w> {
             addresses,
             engine,
             way,
+            mode,
             world,
         };
         let events = cluster.objects.start();
@@ -168,11 +179,7 @@ impl<'w> Cluster<'w> {
 
     /// Whoever comes anew finds nothing to write.
     fn compare_chains(&mut self, family: Family) -> Option<String> {
-        let mut installed = self
-            .way
-            .mode(&self.settings)
-            .install(true)
-            .expect("the mode works here");
+        let mut installed = self.mode.install(true).expect("the mode works here");
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;
         let written = backend

@@ -28,7 +28,13 @@ pub(crate) struct Paper {
 impl Paper {
     /// An empty cluster that has been written.
     pub(crate) fn new(options: &BTreeMap<String, String>, addresses: &[IpAddr]) -> Self {
-        let mut paper = Self::bare(super::settings(options), addresses);
+        let iptables = iptables_settings(options);
+        let iptables = IptablesOptions {
+            localhost_node_ports: iptables.localhost_node_ports,
+            no_endpoints: iptables.no_endpoints,
+            ..IptablesOptions::default()
+        };
+        let mut paper = Self::bare(super::settings(options), addresses, iptables);
         paper.feed(Objects::default().start());
         for family in Family::ALL {
             let desired = paper.builder.desired(family);
@@ -39,11 +45,7 @@ impl Paper {
         paper
     }
 
-    fn bare(settings: Settings, addresses: &[IpAddr]) -> Self {
-        let options = IptablesOptions {
-            localhost_node_ports: iptables_settings(&settings).localhost_node_ports,
-            ..IptablesOptions::default()
-        };
+    fn bare(settings: Settings, addresses: &[IpAddr], options: IptablesOptions) -> Self {
         Self {
             store: Store::new(&settings.node_name),
             builder: Builder::new(settings),
@@ -60,7 +62,7 @@ impl Paper {
         objects: &Objects,
         family: Family,
     ) -> Transaction {
-        let mut paper = Self::bare(settings, addresses);
+        let mut paper = Self::bare(settings, addresses, IptablesOptions::default());
         paper.feed(objects.replay());
         let desired = paper.builder.desired(family);
         paper.planners[family].full(desired, &Observed::default(), Found::Adopt)
