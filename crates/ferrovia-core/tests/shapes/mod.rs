@@ -171,14 +171,14 @@ fn read(value: Value) -> Object {
 }
 
 /// `ns1/svc1` with the port `p80`, and more fields in its spec.
-fn service(spec: Value) -> Value {
+fn service(mut spec: Value) -> Value {
     let mut service = json!({
         "kind": "Service",
         "metadata": {"namespace": "ns1", "name": "svc1"},
         "spec": {"clusterIP": "172.30.0.41", "ports": [{"name": "p80", "port": 80}]},
     });
-    for (field, value) in spec.as_object().unwrap() {
-        service["spec"][field] = value.clone();
+    if let (Some(all), Some(more)) = (service["spec"].as_object_mut(), spec.as_object_mut()) {
+        all.append(more);
     }
     service
 }

@@ -196,16 +196,20 @@ impl Evidence {
 
     fn choose(&self) -> (Backend, &'static str) {
         let Self { nft, legacy } = self;
-        let tests: [(&str, fn(&Side) -> bool); 3] = [
-            ("the kubelet uses it", |side| side.hint),
-            ("kube-proxy's rules are there", |side| side.predecessor),
-            ("this node's rules are there", |side| side.rules),
-        ];
-        for (reason, holds) in tests {
-            match (holds(nft), holds(legacy)) {
-                (false, false) => {}
-                (true, _) => return (Backend::Nft, reason),
-                (false, true) => return (Backend::Legacy, reason),
+        for (reason, on_nft, on_legacy) in [
+            ("the kubelet uses it", nft.hint, legacy.hint),
+            (
+                "kube-proxy's rules are there",
+                nft.predecessor,
+                legacy.predecessor,
+            ),
+            ("this node's rules are there", nft.rules, legacy.rules),
+        ] {
+            if on_nft {
+                return (Backend::Nft, reason);
+            }
+            if on_legacy {
+                return (Backend::Legacy, reason);
             }
         }
         if nft.has_tool {

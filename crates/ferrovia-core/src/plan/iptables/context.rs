@@ -81,7 +81,7 @@ impl Context {
     }
 
     /// The rule for packets of this node's pods only; none if they cannot be told.
-    pub(super) fn from_pods(&self, rule: Rule) -> Option<Rule> {
+    pub(super) fn only_pods(&self, rule: Rule) -> Option<Rule> {
         match &self.node.local {
             LocalDetector::Off => None,
             LocalDetector::Source(net) => Some(rule.source(*net)),
@@ -93,7 +93,7 @@ impl Context {
     }
 
     /// The rule for all other packets; none if they cannot be told, or if there are no others.
-    pub(super) fn not_from_pods(&self, rule: Rule) -> Option<Rule> {
+    pub(super) fn only_others(&self, rule: Rule) -> Option<Rule> {
         match &self.node.local {
             LocalDetector::Off => None,
             LocalDetector::Source(net) if net.prefix_len() == 0 => None,

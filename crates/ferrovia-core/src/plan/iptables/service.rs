@@ -236,7 +236,7 @@ impl Maker<'_> {
             if self.context.node.masquerade_all {
                 Some(rule)
             } else {
-                self.context.not_from_pods(rule)
+                self.context.only_others(rule)
             }
         });
         rule.map(|rule| rule.to_string()).into_iter()
@@ -256,7 +256,7 @@ impl Maker<'_> {
             TrafficPolicy::Local => {
                 let pods =
                     cluster().comment(format!("pod traffic for {port} external destinations"));
-                rules.extend(self.context.from_pods(pods));
+                rules.extend(self.context.only_pods(pods));
                 rules.push(
                     Rule::jump(MARK_MASQ)
                         .comment(format!(
