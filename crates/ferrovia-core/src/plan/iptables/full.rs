@@ -9,6 +9,7 @@ use super::kernel::{Kernel, Observed};
 use super::names::CANARY;
 use super::service::{PortRules, port_rules};
 use super::shared::{Edit, Shared, Wanted};
+use super::spelling::Spelling;
 use super::stale::{Known, stale};
 use super::writer::Writer;
 use crate::desired::{Desired, ServicePort};
@@ -25,6 +26,7 @@ pub(super) struct Full<'a> {
     known: Option<Known>,
     /// The own chains of all service ports.
     wanted: HashSet<String>,
+    spelling: &'a mut Spelling,
     writer: Writer,
 }
 
@@ -34,6 +36,7 @@ impl<'a> Full<'a> {
         observed: &'a Observed,
         found: Found,
         desired: &Desired,
+        spelling: &'a mut Spelling,
     ) -> Self {
         Self {
             context,
@@ -41,6 +44,7 @@ impl<'a> Full<'a> {
             is_trusted: found != Found::Replace,
             known: (found == Found::Keep).then(|| Known::new(desired)),
             wanted: HashSet::new(),
+            spelling,
             writer: Writer::new(context),
         }
     }
@@ -99,11 +103,13 @@ impl<'a> Full<'a> {
         if found.is_none() {
             section.declare(chain.name);
         }
-        let missing = chain
-            .rules
-            .iter()
-            .filter(|rule| !found.is_some_and(|found| found.has(rule)));
-        missing.for_each(|rule| section.append(chain.name, rule));
+        for rule in &chain.rules {
+            let is_there = found.is_some_and(|found| found.has(rule))
+                || self.spelling.explains(chain.table, chain.name, found, rule);
+            if !is_there {
+                section.append(chain.name, rule);
+            }
+        }
     }
 
     fn has_chain(&self, table: TableName, name: &str, rules: &[String]) -> bool {
@@ -164,7 +170,9 @@ impl<'a> Full<'a> {
     fn jumps(&mut self) {
         for jump in base::jumps(self.context) {
             let found = self.kernel.chain(jump.table, jump.from);
-            if !found.is_some_and(|found| found.has(&jump.rule)) {
+            let is_there = found.is_some_and(|found| found.has(&jump.rule))
+                || (self.spelling).explains(jump.table, jump.from, found, &jump.rule);
+            if !is_there {
                 let section = self.writer.section(jump.table);
                 section.insert(jump.from, &jump.rule);
             }

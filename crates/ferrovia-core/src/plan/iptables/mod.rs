@@ -1,7 +1,8 @@
 //! The iptables mode: kube-proxy's chains and rules to the letter, written without its costs.
 //!
 //! `names.rs` says what chains are called, `base.rs` what is there without any services, `service.rs` and `endpoint.rs` what a service port
-//! adds, `shared.rs` how the chains of all services are edited, `stale.rs` what goes, `kernel.rs` what was found, `full.rs` compares all that
+//! adds, `shared.rs` how the chains of all services are edited, `stale.rs` what goes, `kernel.rs` what was found, `spelling.rs` what to make of
+//! a tool that prints it differently, `full.rs` compares all that
 //! is wanted with it, `writer.rs` and `sections.rs` put changes into an order. This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, so nothing that was written needs to be remembered: what the
@@ -19,6 +20,7 @@ mod names;
 mod sections;
 mod service;
 mod shared;
+mod spelling;
 mod stale;
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,7 @@ use self::health::Health;
 pub use self::kernel::Observed;
 pub use self::names::{CANARY, fixed_names};
 use self::shared::Shared;
+use self::spelling::Spelling;
 use self::writer::Writer;
 use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
@@ -50,6 +53,7 @@ pub struct IptablesPlanner {
     /// How many endpoints there are in all.
     endpoints: usize,
     health: Health,
+    spelling: Spelling,
 }
 
 impl Plan for Restore {
@@ -67,6 +71,7 @@ impl IptablesPlanner {
             context: None,
             endpoints: 0,
             health: Health::default(),
+            spelling: Spelling::default(),
         }
     }
 }
@@ -80,7 +85,8 @@ impl Planner for IptablesPlanner {
         self.endpoints = ports.map(|port| count(port)).sum();
         let context = Context::new(self.family, self.options, &desired.node, self.endpoints);
         self.health = Health::new(desired);
-        let plan = Full::new(&context, observed, found, desired).plan(desired, &self.health);
+        let plan = Full::new(&context, observed, found, desired, &mut self.spelling)
+            .plan(desired, &self.health);
         self.context = Some(context);
         plan
     }

@@ -482,6 +482,34 @@ fn a_big_change_is_cut_for_the_nft_tool_only() {
     }
 }
 
+#[test]
+fn a_tool_that_spells_differently_gets_no_second_jump() {
+    let mut lab = Lab::new();
+    let mut jumps = Vec::new();
+    for _ in 0..3 {
+        let save = lab
+            .sim
+            .save()
+            .replace("-m conntrack --ctstate", "-m state --state");
+        let plan = lab
+            .planner
+            .full(&lab.desired, &Observed { save }, Found::Adopt);
+        lab.write(&plan);
+        let input = lab.sim.chain("filter", "INPUT").unwrap();
+        jumps.push((
+            input.len(),
+            lab.sim.chain("filter", "KUBE-FIREWALL").unwrap().len(),
+        ));
+    }
+    assert_eq!(jumps, [(4, 1); 3]);
+    // One that is really gone comes back.
+    lab.sim
+        .restore("*filter\n:INPUT - [0:0]\nCOMMIT\n")
+        .unwrap();
+    lab.full(Found::Adopt);
+    assert_eq!(lab.sim.chain("filter", "INPUT").unwrap().len(), 4);
+}
+
 #[derive(Clone, Debug)]
 struct Step {
     services: BTreeSet<u8>,
