@@ -70,7 +70,11 @@ impl Context {
         Self {
             family,
             options,
-            node: node.clone(),
+            node: NodeRules {
+                // They mean nothing to this mode, so a change of them is none.
+                service_cidrs: Vec::new(),
+                ..node.clone()
+            },
             is_large: endpoints > LARGE,
         }
     }

@@ -133,7 +133,6 @@ impl<'a> Full<'a> {
             self.wanted.insert(name.clone());
         }
         self.writer.port_done();
-        self.writer.note(port);
         rules
     }
 

@@ -1,9 +1,9 @@
 //! The iptables mode: kube-proxy's chains and rules to the letter, written without its costs.
 //!
 //! `names.rs` says what chains are called, `base.rs` what is there without any services, `service.rs` and `endpoint.rs` what a service port
-//! adds, `shared.rs` how the chains of all services are edited, `stale.rs` what goes, `kernel.rs` what was found, `spelling.rs` what to make of
-//! a tool that prints it differently, `full.rs` compares all that
-//! is wanted with it, `writer.rs` and `sections.rs` put changes into an order. This file is the planner.
+//! adds, `shared.rs` how the chains of all services are edited. `kernel.rs` is what was found, and `full.rs` compares everything with it, with
+//! `stale.rs` for what goes and `spelling.rs` for tools that print rules differently. `writer.rs` and `sections.rs` put changes into an order.
+//! This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, so nothing that was written needs to be remembered: what the
 //! kernel holds for a port is made anew from its old state. Chains come before what leads to them and go after it. The two tables are not
@@ -27,6 +27,7 @@ mod tests;
 mod writer;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 pub use self::base::{INVALID_COUNTER, LOCALHOST_COUNTER};
 use self::context::Context;
@@ -42,6 +43,7 @@ use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
 use crate::dialect::iptables::Restore;
 use crate::family::Family;
+use crate::model::Algorithm;
 
 /// Plans one family's rules.
 #[derive(Debug)]
@@ -85,16 +87,20 @@ impl Planner for IptablesPlanner {
         self.endpoints = ports.map(|port| count(port)).sum();
         let context = Context::new(self.family, self.options, &desired.node, self.endpoints);
         self.health = Health::new(desired);
-        let plan = Full::new(&context, observed, found, desired, &mut self.spelling)
+        let mut plan = Full::new(&context, observed, found, desired, &mut self.spelling)
             .plan(desired, &self.health);
-        self.context = Some(context);
+        // Said once, and not at every comparison.
+        if self.context.replace(context).is_none() {
+            plan.notes.extend(desired.ports.values().filter_map(note));
+        }
         plan
     }
 
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Restore {
         for change in &delta.ports {
             let counts = |port: &Option<_>| port.as_deref().map_or(0, count);
-            self.endpoints = self.endpoints + counts(&change.new) - counts(&change.old);
+            self.endpoints += counts(&change.new);
+            self.endpoints = self.endpoints.saturating_sub(counts(&change.old));
         }
         let new = Context::new(self.family, self.options, &desired.node, self.endpoints);
         // Whether comments name endpoints makes no difference to a rule; a chain that stays is not rewritten for it.
@@ -118,13 +124,15 @@ impl Planner for IptablesPlanner {
                 before.map(|port| (port, &old)),
                 after.map(|port| (port, &new)),
             );
-            after.into_iter().for_each(|port| plan.note(port));
         }
         for changes in self.health.update(desired, delta) {
             plan.edit(Shared::FilterNodePorts, &changes);
         }
         self.context = Some(new);
-        plan.finish()
+        let mut plan = plan.finish();
+        let changed = delta.ports.iter().filter_map(|change| change.new.as_ref());
+        plan.notes.extend(changed.filter_map(note));
+        plan
     }
 
     fn tidy(&mut self) -> Restore {
@@ -135,4 +143,14 @@ impl Planner for IptablesPlanner {
 /// The endpoints of a service port.
 fn count(port: &ServicePort) -> usize {
     endpoint::reachable(port).count()
+}
+
+/// What of a service port cannot be done.
+fn note(port: &Arc<ServicePort>) -> Option<String> {
+    (port.algorithm == Algorithm::SourceHash).then(|| {
+        format!(
+            "{}: the iptables mode cannot choose endpoints by the client's address; they are chosen at random",
+            port.key
+        )
+    })
 }

@@ -9,7 +9,6 @@ use super::service::{PortRules, port_rules};
 use super::shared::{Changes, Shared};
 use crate::desired::ServicePort;
 use crate::dialect::iptables::{Restore, Section, TableName};
-use crate::model::Algorithm;
 
 /// Sections that are right at every moment between them.
 pub(super) struct Writer {
@@ -123,16 +122,6 @@ impl Writer {
         self.notes.extend(held.iter().map(|chain| {
             format!("the chain {chain} belongs to no service; it is emptied but stays, because somebody else's rule leads to it")
         }));
-    }
-
-    /// Says what of a service port cannot be done.
-    pub(super) fn note(&mut self, port: &ServicePort) {
-        if port.algorithm == Algorithm::SourceHash {
-            self.notes.push(format!(
-                "{}: the iptables mode cannot choose endpoints by the client's address; they are chosen at random",
-                port.key
-            ));
-        }
     }
 
     pub(super) fn finish(mut self) -> Restore {
