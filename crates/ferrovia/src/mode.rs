@@ -1,15 +1,19 @@
 //! The modes: the one place that knows which there are.
 
+mod iptables;
+
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
-use ferrovia_host::probe;
+use ferrovia_host::{iptables as iptables_tools, probe};
 
-use crate::config::ModeName;
+pub use self::iptables::IptablesSettings;
+use crate::config::{Config, ModeName};
 use crate::counters::totals::Totals;
 use crate::metrics::{Failures, ReadConnections};
 use crate::sync::Inputs;
@@ -21,6 +25,8 @@ pub enum Mode {
     /// nftables, written over netlink.
     #[default]
     Nftables,
+    /// kube-proxy's own chains, written by the iptables tools.
+    Iptables(IptablesSettings),
 }
 
 /// A mode, ready to work.
@@ -42,29 +48,44 @@ pub trait Watcher: Send {
 }
 
 impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 1] = [Self::Nftables];
+    /// Every mode, as it is by default.
+    pub const ALL: [Self; 2] = [
+        Self::Nftables,
+        Self::Iptables(IptablesSettings {
+            localhost_node_ports: true,
+            no_endpoints: NoEndpoints::Reject,
+        }),
+    ];
 
     /// The mode to use: the one asked for, or else the best this machine can do.
-    pub fn choose(asked_for: Option<ModeName>) -> Result<Self, SyncError> {
-        match asked_for {
+    pub fn choose(config: &Config) -> Result<Self, SyncError> {
+        let iptables = Self::Iptables(IptablesSettings::of(config));
+        match config.mode {
             Some(ModeName::Nftables) => Ok(Self::Nftables),
+            Some(ModeName::Iptables) => Ok(iptables),
             Some(other) => Err(format!(
-                "mode {}: there is only nftables so far; leave the mode empty or choose that",
+                "mode {}: there are only nftables and iptables so far; choose one of them, or none",
                 other.name()
             )
             .into()),
-            None => {
-                tracing::info!("no mode is set; using nftables");
-                Ok(Self::Nftables)
-            }
+            None => match probe::nftables(&probe::supported_families()) {
+                Ok(()) => {
+                    tracing::info!("no mode is set, and this kernel can do nftables: using that");
+                    Ok(Self::Nftables)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no mode is set, and this kernel cannot do nftables: using iptables");
+                    Ok(iptables)
+                }
+            },
         }
     }
 
     /// What the mode is called.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Nftables => "nftables",
+            Self::Nftables => ModeName::Nftables.name(),
+            Self::Iptables(_) => ModeName::Iptables.name(),
         }
     }
 
@@ -72,16 +93,26 @@ impl Mode {
     pub fn failures(self) -> Failures {
         match self {
             Self::Nftables => Failures::Nftables,
+            Self::Iptables(_) => Failures::Iptables,
         }
     }
 
-    /// Reads how many connections each service and endpoint got. The loop behind `inputs` is asked for names.
-    pub fn connections(self, inputs: Inputs) -> Result<ReadConnections, SyncError> {
+    /// It runs the iptables tools for as long as it runs, and not only to take over.
+    pub fn needs_tools(self) -> bool {
+        match self {
+            Self::Nftables => false,
+            Self::Iptables(_) => true,
+        }
+    }
+
+    /// Reads how many connections each service and endpoint got, where the mode counts them. The loop behind `inputs` is asked for names.
+    pub fn connections(self, inputs: Inputs) -> Result<Option<ReadConnections>, SyncError> {
         match self {
             Self::Nftables => {
                 let mut totals = Totals::new(inputs)?;
-                Ok(Box::new(move |out| totals.read(out)))
+                Ok(Some(Box::new(move |out| totals.read(out))))
             }
+            Self::Iptables(_) => Ok(None),
         }
     }
 
@@ -91,6 +122,7 @@ impl Mode {
             Self::Nftables => NftPlanner::new(desired.family, true)
                 .full(desired, &Observed::default(), Found::Adopt)
                 .to_string(),
+            Self::Iptables(settings) => iptables::plan(settings, desired),
         }
     }
 
@@ -99,6 +131,8 @@ impl Mode {
     pub fn remove(self, predecessors: bool) -> Result<Vec<String>, SyncError> {
         match self {
             Self::Nftables => remove_tables(predecessors),
+            // Our chains cannot be told from kube-proxy's; they go with those.
+            Self::Iptables(_) => Ok(Vec::new()),
         }
     }
 
@@ -106,6 +140,21 @@ impl Mode {
     pub fn install(self, counters: bool) -> Result<Installed, SyncError> {
         match self {
             Self::Nftables => nftables(counters),
+            Self::Iptables(settings) => iptables::install(settings),
+        }
+    }
+
+    /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are. Answers
+    /// with what was removed, in words.
+    pub fn take_over(self) -> Result<Vec<String>, SyncError> {
+        match self {
+            // Their nftables tables went in our first transaction.
+            Self::Nftables => {
+                let removed = iptables_tools::remove_leftovers()?;
+                let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
+                Ok(tools.map(ToString::to_string).collect())
+            }
+            Self::Iptables(_) => iptables::take_over(),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Each case gets a cluster of network namespaces of its own. After every step three things must hold: the blessed texts (what is
 //! desired, what is written) are as before, packets go where the case says, and the kernel's table means the same as one written from
-//! scratch. `CASES=word` runs only files whose path contains the word; `BLESS=1` writes the texts instead of comparing them.
+//! scratch. Everything is done in every mode, and in iptables mode with both kinds of tools. `CASES=word` runs only files whose path contains
+//! the word, `MODES=word` only modes whose name does; `BLESS=1` writes the texts instead of comparing them.
 
 mod common;
 
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::cluster::Cluster;
+use common::cluster::{Cluster, Way};
 use common::paper::Paper;
 use ferrovia_core::family::Family;
 use ferrovia_lab::case::Case;
@@ -21,33 +22,38 @@ use ferrovia_lab::world::{Spec, World};
 
 fn main() -> ExitCode {
     World::sweep().expect("namespaces of dead test runs can be removed");
-    let files = case_files();
+    // Before there is another thread. The lock of the legacy tools is the whole machine's, and others may hold it.
+    let lock = std::env::temp_dir().join("ferrovia-cases-xtables.lock");
+    // SAFETY: there is only this thread.
+    unsafe { std::env::set_var("XTABLES_LOCKFILE", lock) };
+    let files = runs();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(BTreeMap::new());
     // Most of a case is waiting for packets that must not arrive, so more run at once than there are cores.
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
-                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let problems = run_case(file);
+                while let Some((file, way)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let problems = run_case(file, *way);
                     println!(
-                        "case {} ... {}",
+                        "case {} in {} ... {}",
                         file.display(),
+                        way.name(),
                         if problems.is_empty() { "ok" } else { "FAILED" }
                     );
                     if !problems.is_empty() {
                         failures
                             .lock()
                             .expect("no runner panics")
-                            .insert(file.clone(), problems);
+                            .insert((file.clone(), way.name()), problems);
                     }
                 }
             });
         }
     });
     let failures = failures.into_inner().expect("no runner panics");
-    for (file, problems) in &failures {
-        println!("\n{}:", file.display());
+    for ((file, way), problems) in &failures {
+        println!("\n{} in {way}:", file.display());
         problems
             .iter()
             .for_each(|problem| println!("  {}", problem.replace('\n', "\n  ")));
@@ -62,6 +68,19 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Every case in every mode.
+fn runs() -> Vec<(PathBuf, Way)> {
+    let word = std::env::var("MODES").unwrap_or_default();
+    let ways = Way::ALL
+        .into_iter()
+        .filter(|way| way.name().contains(&word));
+    let ways: Vec<Way> = ways.collect();
+    let files = case_files().into_iter();
+    files
+        .flat_map(|file| ways.iter().map(move |way| (file.clone(), *way)))
+        .collect()
 }
 
 fn case_files() -> Vec<PathBuf> {
@@ -84,7 +103,7 @@ fn case_files() -> Vec<PathBuf> {
 }
 
 /// What is wrong with a case; nothing if all is well.
-fn run_case(file: &Path) -> Vec<String> {
+fn run_case(file: &Path, way: Way) -> Vec<String> {
     let case = match Case::read(file) {
         Ok(case) => case,
         Err(error) => return vec![error.to_string()],
@@ -101,14 +120,16 @@ fn run_case(file: &Path) -> Vec<String> {
         Ok(world) => world,
         Err(error) => return vec![format!("cannot build the lab: {error}")],
     };
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run_steps(case, &world))) {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        run_steps(case, &world, way)
+    })) {
         Ok(problems) => problems,
         Err(panic) => vec![format!("panicked: {:?}", panic.downcast_ref::<String>())],
     }
 }
 
-fn run_steps(mut case: Case, world: &World) -> Vec<String> {
-    let mut cluster = Cluster::start(&case.node.options, world);
+fn run_steps(mut case: Case, world: &World, way: Way) -> Vec<String> {
+    let mut cluster = Cluster::start(&case.node.options, world, way);
     let mut paper = Paper::new(&case.node.options, cluster.addresses());
     let mut session = Session::new(world);
     let mut problems = Vec::new();
@@ -120,7 +141,9 @@ fn run_steps(mut case: Case, world: &World) -> Vec<String> {
             Err(problem) => return vec![format!("step {number}: {problem}")],
         };
         let texts = paper.take(events.clone());
-        for (name, expected) in &step.expected {
+        // The texts are of all modes, so one run is enough for them.
+        let expected = step.expected.iter().filter(|_| way == Way::Nft);
+        for (name, expected) in expected {
             let Some(text) = texts.get(name.as_str()) else {
                 problems.push(format!("step {number}: no runner knows the section {name}"));
                 continue;
@@ -139,7 +162,7 @@ fn run_steps(mut case: Case, world: &World) -> Vec<String> {
                 .into_iter()
                 .map(|problem| format!("step {number}: {problem}")),
         );
-        let flows = session.run(step.flows("nft"));
+        let flows = session.run(step.flows(way.section()));
         problems.extend(
             flows
                 .into_iter()
@@ -153,7 +176,7 @@ fn run_steps(mut case: Case, world: &World) -> Vec<String> {
             );
         }
     }
-    if std::env::var_os("BLESS").is_some() {
+    if std::env::var_os("BLESS").is_some() && way == Way::Nft {
         std::fs::write(&case.file, case.text()).expect("the case file is writable");
     }
     problems

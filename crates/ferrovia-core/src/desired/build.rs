@@ -94,7 +94,9 @@ impl Builder {
                 });
                 let desired = &mut self.desired[family];
                 desired.replace(key, new, &mut update.deltas[family].ports);
-                set_health_check(&mut desired.health_checks, key, check);
+                if set_health_check(&mut desired.health_checks, key, check) {
+                    update.deltas[family].checks.push(key.clone());
+                }
             }
         }
         for family in Family::ALL {

@@ -43,21 +43,22 @@ pub(super) fn health_check<'a>(
     })
 }
 
-/// Puts a Service's health check into the map, or takes it out.
+/// Puts a Service's health check into the map, or takes it out. True if it is asked on another port from now on.
 pub(super) fn set_health_check(
     checks: &mut Arc<HealthChecks>,
     key: &ServiceKey,
     check: Option<HealthCheck>,
-) {
+) -> bool {
     // Most Services have none, so the map is only copied when it is shared and really changes.
     if checks.get(key) == check.as_ref() {
-        return;
+        return false;
     }
     let checks = Arc::make_mut(checks);
-    match check {
+    let old = match check {
         Some(check) => checks.insert(key.clone(), check),
         None => checks.remove(key),
     };
+    old.map(|old| old.port) != check.map(|new| new.port)
 }
 
 /// Service ports that have endpoints, but none on this node although a policy asks for those.

@@ -21,7 +21,7 @@ pub use health::{HealthCheck, HealthChecks, WithoutLocal};
 pub use node::{LocalSetting, NodePortSetting, Settings};
 
 use crate::family::Family;
-use crate::model::{Algorithm, PortKey, Protocol, TrafficPolicy};
+use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
 
 /// The wanted state of one family on this node.
 #[derive(Clone, Debug)]
@@ -45,12 +45,14 @@ pub struct Delta {
     pub node: bool,
     /// The service ports that changed, in key order.
     pub ports: Vec<PortChange>,
+    /// The services whose health check got another port, or came or went.
+    pub checks: Vec<ServiceKey>,
 }
 
 impl Delta {
     /// Nothing changed.
     pub fn is_empty(&self) -> bool {
-        !self.node && self.ports.is_empty()
+        !self.node && self.ports.is_empty() && self.checks.is_empty()
     }
 }
 

@@ -3,6 +3,7 @@
 //! A planner is pure: it sees the desired state, what changed, and what is in the kernel, and answers with a plan that prints itself.
 
 pub mod conntrack;
+pub mod iptables;
 pub mod nft;
 
 use std::fmt;

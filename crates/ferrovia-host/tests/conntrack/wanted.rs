@@ -74,6 +74,7 @@ pub(crate) fn cleanup(
     owed.note(&Delta {
         node: false,
         ports: changes.into_values().collect(),
+        checks: Vec::new(),
     });
     owed.settle(&desired(family), local_addresses)
         .expect("the change makes flows stale")

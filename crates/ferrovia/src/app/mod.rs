@@ -14,9 +14,9 @@ use std::sync::mpsc::Receiver;
 use anyhow::{bail, ensure};
 use ferrovia_core::desired::LocalSetting;
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_host::memory;
 use ferrovia_host::privileges;
 use ferrovia_host::sysctl::Files;
-use ferrovia_host::{iptables, memory};
 use jiff::Timestamp;
 
 use self::io::Io;
@@ -35,7 +35,7 @@ use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
 pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
-    let mode = Mode::choose(config.mode).map_err(anyhow::Error::from_boxed)?;
+    let mode = Mode::choose(&config).map_err(anyhow::Error::from_boxed)?;
     if config.once {
         return run_once(config, mode);
     }
@@ -63,7 +63,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
 
     io.serve(&config, mode, log)?;
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
-    let mut reporter = reporter(&config, &io, supported, listen, inputs.clone())?;
+    let mut reporter = reporter(&config, mode, &io, supported, listen, inputs.clone())?;
     findings
         .iter()
         .filter_map(Finding::notice)
@@ -72,7 +72,9 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         let read = mode
             .connections(inputs.clone())
             .map_err(anyhow::Error::from_boxed)?;
-        io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
+        if let Some(read) = read {
+            io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
+        }
     }
     let pace = config.pace;
     let _servers = io.start(config, inputs)?;
@@ -112,7 +114,7 @@ fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
         Stop::Asked | Stop::Satisfied => {}
     }
     ensure!(first.succeeded, "the rules could not be written");
-    take_over();
+    take_over(mode);
     Ok(())
 }
 
@@ -162,6 +164,7 @@ fn node_need(config: &Config) -> NodeNeed {
 
 fn reporter(
     config: &Config,
+    mode: Mode,
     io: &Io,
     supported: PerFamily<bool>,
     listen: Listen,
@@ -174,7 +177,7 @@ fn reporter(
         checks: ServiceChecks::start(io.handle(), Arc::clone(&io.health), io.notices.clone()),
         cleaner: Cleaner::start(move |cleaned| count_cleaned(&counted, cleaned))?,
         preflight: Some(preflight(config, supported)),
-        when_ready: Some(Box::new(|| settle_in(listen, inputs))),
+        when_ready: Some(Box::new(move || settle_in(mode, listen, inputs))),
         started: Timestamp::now(),
         counted: Received::default(),
         checked: PerFamily::default(),
@@ -227,30 +230,30 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 }
 
 /// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
-fn settle_in(listen: Listen, inputs: Inputs) {
+fn settle_in(mode: Mode, listen: Listen, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
     // All objects were in memory as they were read; of that, little is kept.
     memory::give_back();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch::watch_rules(listen, inputs)
-        .and_then(|()| watch::spawn_with_tools("takeover", take_over));
-    watch::give_up_tools();
+        .and_then(|()| watch::spawn_with_tools("takeover", move || take_over(mode)));
+    if !mode.needs_tools() {
+        watch::give_up_tools();
+    }
     if let Err(error) = started {
         tracing::warn!("{error:#}; the rules are checked every sync period all the same");
     }
 }
 
-/// Our rules are in force, so a predecessor's iptables chains can go without a gap. (Its nftables table went in our first transaction.)
-fn take_over() {
-    match iptables::remove_leftovers() {
+/// Our rules are in force, so a predecessor's can go without a gap.
+fn take_over(mode: Mode) {
+    match mode.take_over() {
         Ok(removed) => removed
-            .tools
             .iter()
-            .filter(|tool| !tool.is_empty())
-            .for_each(|tool| tracing::info!("took over from kube-proxy: removed {tool}")),
+            .for_each(|what| tracing::info!("took over: removed {what}")),
         Err(error) => {
-            tracing::warn!(%error, "cannot remove what kube-proxy left in iptables; both sets of rules are in force");
+            tracing::warn!(%error, "cannot remove what another proxy left; both sets of rules are in force");
         }
     }
 }

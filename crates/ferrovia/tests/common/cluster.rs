@@ -1,49 +1,107 @@
-//! A lab whose node runs the engine, in this process.
+//! A lab whose node runs the engine, in this process, in any of the modes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia::mode::Mode;
+use ferrovia::mode::{IptablesSettings, Mode};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::Settings;
+use ferrovia_core::desired::{NodePortSetting, Settings};
 use ferrovia_core::dialect::nft::sim::Sim;
 use ferrovia_core::family::Family;
+use ferrovia_core::plan::Found;
+use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
+use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::layout::Role;
-use ferrovia_lab::world::World;
+use ferrovia_lab::world::{Inside, World};
 
 use super::objects::Objects;
 use super::paper::Paper;
 
+/// How the kernel is programmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In nftables mode.
+    Nft,
+    /// In iptables mode, with one of the two kinds of tools.
+    Iptables(Backend),
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [
+        Self::Nft,
+        Self::Iptables(Backend::Nft),
+        Self::Iptables(Backend::Legacy),
+    ];
+
+    /// For messages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nft => "nftables",
+            Self::Iptables(backend) => backend.as_str(),
+        }
+    }
+
+    /// The word for the mode in the sections of a case.
+    pub(crate) fn section(self) -> &'static str {
+        match self {
+            Self::Nft => "nft",
+            Self::Iptables(_) => "iptables",
+        }
+    }
+
+    fn mode(self, options: &BTreeMap<String, String>) -> Mode {
+        match self {
+            Self::Nft => Mode::Nftables,
+            Self::Iptables(_) => Mode::Iptables(iptables_settings(options)),
+        }
+    }
+}
+
+/// What a case's options mean for the iptables mode. Node ports answer on loopback only where they answer everywhere.
+pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
+    let node_ports = super::settings(options).node_ports;
+    let drop = options
+        .get("no-endpoints")
+        .is_some_and(|value| value == "drop");
+    IptablesSettings {
+        localhost_node_ports: matches!(node_ports, NodePortSetting::Any),
+        no_endpoints: if drop {
+            NoEndpoints::Drop
+        } else {
+            NoEndpoints::Reject
+        },
+    }
+}
+
 /// The engine with its connections into the node's namespace.
-pub(crate) struct Cluster {
+pub(crate) struct Cluster<'w> {
     /// What has been fed to it.
     pub(crate) objects: Objects,
     settings: Settings,
     addresses: Vec<IpAddr>,
     engine: Engine,
-    nft: Nft,
+    way: Way,
+    mode: Mode,
+    world: &'w World,
 }
 
-impl Cluster {
+impl<'w> Cluster<'w> {
     /// An engine with an empty cluster in the kernel.
-    pub(crate) fn start(options: &BTreeMap<String, String>, world: &World) -> Self {
+    pub(crate) fn start(options: &BTreeMap<String, String>, world: &'w World, way: Way) -> Self {
         let settings = super::settings(options);
-        // Sockets stay in the namespace they were opened in, so the thread need not.
-        let (installed, addresses, nft) = {
-            let _inside = world
-                .enter(Role::Node)
-                .expect("the node's namespace can be entered");
-            let installed = Mode::Nftables.install(true).expect("the mode works here");
+        let mode = way.mode(options);
+        let (installed, addresses) = {
+            let _inside = enter(world);
+            if let Way::Iptables(backend) = way {
+                say_which(world, backend);
+            }
+            let installed = mode.install(true).expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
-            (
-                installed,
-                addresses,
-                Nft::open().expect("nf_tables can be reached"),
-            )
+            (installed, addresses)
         };
         let mut engine = Engine::new(settings.clone(), installed.backends);
         engine.set_addresses(addresses.clone());
@@ -52,7 +110,9 @@ impl Cluster {
             settings,
             addresses,
             engine,
-            nft,
+            way,
+            mode,
+            world,
         };
         let events = cluster.objects.start();
         let problems = cluster.take(events);
@@ -70,6 +130,8 @@ impl Cluster {
         for event in events {
             self.engine.handle(event);
         }
+        // Sockets stay in the namespace they were opened in, but programs start in the thread's.
+        let _inside = enter(self.world);
         let mut outcomes = self.engine.sync();
         while self.engine.has_leftovers() {
             outcomes.extend(self.engine.tidy());
@@ -80,11 +142,18 @@ impl Cluster {
             .collect()
     }
 
-    /// Says where the kernel's table differs in meaning from one written from scratch.
+    /// Says where the kernel's rules differ in meaning from those written from scratch.
     pub(crate) fn compare_with_scratch(&mut self, family: Family) -> Option<String> {
-        let kernel = self
-            .nft
-            .observe(family, TABLE, &[])
+        let _inside = enter(self.world);
+        match self.way {
+            Way::Nft => self.compare_table(family),
+            Way::Iptables(_) => self.compare_chains(family),
+        }
+    }
+
+    fn compare_table(&self, family: Family) -> Option<String> {
+        let kernel = Nft::open()
+            .and_then(|mut nft| nft.observe(family, TABLE, &[]))
             .expect("the table can be read");
         let plan = Paper::scratch(
             self.settings.clone(),
@@ -107,4 +176,30 @@ impl Cluster {
             )
         })
     }
+
+    /// Whoever comes anew finds nothing to write.
+    fn compare_chains(&mut self, family: Family) -> Option<String> {
+        let mut installed = self.mode.install(true).expect("the mode works here");
+        let mut backend = installed.backends[family].take()?;
+        let desired = self.engine.desired(family)?;
+        let written = backend
+            .full(desired, Found::Adopt)
+            .expect("the rules can be compared");
+        written
+            .changed
+            .then(|| "the rules differ from those written from scratch".to_owned())
+    }
+}
+
+fn enter(world: &World) -> Inside {
+    world
+        .enter(Role::Node)
+        .expect("the node's namespace can be entered")
+}
+
+/// Says which tools this node uses, as a kubelet does.
+fn say_which(world: &World, backend: Backend) {
+    let args = ["-w", "60", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
+    let status = world.exec(Role::Node, backend.as_str()).args(args).status();
+    assert!(status.is_ok_and(|status| status.success()));
 }

@@ -11,6 +11,9 @@ use clap::Parser;
 use ferrovia::cli::ShapeFlags;
 use ferrovia_core::desired::Settings;
 
+/// Options of a case that are not: of the world it is played in, and of one mode.
+const OTHER_OPTIONS: [&str; 2] = ["bridge", "no-endpoints"];
+
 /// Options of a case are the flags of `ferrovia run`.
 #[derive(Parser)]
 struct Flags {
@@ -22,7 +25,7 @@ struct Flags {
 pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
     let flags = options
         .iter()
-        .filter(|(key, value)| *key != "bridge" && *value != "false")
+        .filter(|(key, value)| !OTHER_OPTIONS.contains(&key.as_str()) && *value != "false")
         .map(|(key, value)| {
             if value == "true" {
                 format!("--{key}")

@@ -8,10 +8,12 @@ use ferrovia_core::desired::{Builder, Desired, Frontend, Settings};
 use ferrovia_core::dialect::nft::{Observed, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::TrafficPolicy;
+use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{Found, Planner, iptables};
 use ferrovia_core::store::{Event, Store};
 
+use super::cluster::iptables_settings;
 use super::objects::Objects;
 
 /// Store, builder and planners.
@@ -19,26 +21,36 @@ pub(crate) struct Paper {
     store: Store,
     builder: Builder,
     planners: PerFamily<NftPlanner>,
+    iptables: PerFamily<IptablesPlanner>,
     addresses: Vec<IpAddr>,
 }
 
 impl Paper {
     /// An empty cluster that has been written.
     pub(crate) fn new(options: &BTreeMap<String, String>, addresses: &[IpAddr]) -> Self {
-        let mut paper = Self::bare(super::settings(options), addresses);
+        let iptables = iptables_settings(options);
+        let iptables = IptablesOptions {
+            localhost_node_ports: iptables.localhost_node_ports,
+            no_endpoints: iptables.no_endpoints,
+            ..IptablesOptions::default()
+        };
+        let mut paper = Self::bare(super::settings(options), addresses, iptables);
         paper.feed(Objects::default().start());
         for family in Family::ALL {
             let desired = paper.builder.desired(family);
             paper.planners[family].full(desired, &Observed::default(), Found::Adopt);
+            let nothing = iptables::Observed::default();
+            paper.iptables[family].full(desired, &nothing, Found::Adopt);
         }
         paper
     }
 
-    fn bare(settings: Settings, addresses: &[IpAddr]) -> Self {
+    fn bare(settings: Settings, addresses: &[IpAddr], options: IptablesOptions) -> Self {
         Self {
             store: Store::new(&settings.node_name),
             builder: Builder::new(settings),
             planners: PerFamily::from_fn(|family| NftPlanner::new(family, true)),
+            iptables: PerFamily::from_fn(|family| IptablesPlanner::new(family, options)),
             addresses: addresses.to_vec(),
         }
     }
@@ -50,7 +62,7 @@ impl Paper {
         objects: &Objects,
         family: Family,
     ) -> Transaction {
-        let mut paper = Self::bare(settings, addresses);
+        let mut paper = Self::bare(settings, addresses, IptablesOptions::default());
         paper.feed(objects.replay());
         let desired = paper.builder.desired(family);
         paper.planners[family].full(desired, &Observed::default(), Found::Adopt)
@@ -72,14 +84,16 @@ impl Paper {
     pub(crate) fn take(&mut self, events: Vec<Event>) -> BTreeMap<&'static str, String> {
         let update = self.feed(events);
         let mut texts = BTreeMap::new();
-        for (family, desired, nft) in [
-            (Family::V4, "desired.v4", "nft.v4"),
-            (Family::V6, "desired.v6", "nft.v6"),
+        for (family, desired, nft, iptables) in [
+            (Family::V4, "desired.v4", "nft.v4", "iptables.v4"),
+            (Family::V6, "desired.v6", "nft.v6", "iptables.v6"),
         ] {
             let state = self.builder.desired(family);
             let plan = self.planners[family].partial(state, &update.deltas[family]);
             texts.insert(desired, describe(state));
             texts.insert(nft, plan.to_string());
+            let plan = self.iptables[family].partial(state, &update.deltas[family]);
+            texts.insert(iptables, plan.to_string());
         }
         let warnings: String = update
             .warnings

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ferrovia_core::family::Family;
 use ferrovia_lab::{Spec, World};
 
-use super::common::cluster::Cluster;
+use super::common::cluster::{Cluster, Way};
 
 /// A small generator of numbers: the same seed gives the same changes.
 struct Dice(u64);
@@ -37,7 +37,7 @@ fn changes(seed: u64, steps: usize) {
         "cluster-cidr".to_owned(),
         "10.244.0.0/16,fd00:10:244::/48".to_owned(),
     )]);
-    let mut cluster = Cluster::start(&options, &world);
+    let mut cluster = Cluster::start(&options, &world, Way::Nft);
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut log = Vec::new();
     for step in 0..steps {

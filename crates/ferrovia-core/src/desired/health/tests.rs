@@ -43,7 +43,11 @@ fn ready_pods_on_this_node_count_once_each() {
     world.apply(slice("web-2", "web", vec![endpoint("10.1.0.1", NODE)]));
     assert_eq!(check(&world, "web"), Some((31000, 2)));
     assert!(world.builder.desired(V6).health_checks.is_empty());
-    world.apply(checked("web", 31001));
+    let (deltas, _) = world.apply(slice("web-3", "web", vec![endpoint("10.1.0.9", NODE)]));
+    assert!(deltas.v4.checks.is_empty(), "the port is the same");
+    world.delete(Kind::EndpointSlice, "web-3");
+    let (deltas, _) = world.apply(checked("web", 31001));
+    assert_eq!(deltas.v4.checks, [ServiceKey::new("default", "web")]);
     assert_eq!(check(&world, "web"), Some((31001, 2)));
     world.delete(Kind::Service, "web");
     assert_eq!(check(&world, "web"), None);

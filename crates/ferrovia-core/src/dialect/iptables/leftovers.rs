@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::save::{Rule, Table, parse};
+use super::save::{SavedRule, Table, parse};
 
 /// Finds kube-proxy's chains in what `iptables-save` printed, and all that has to be done to be rid of them; `None` if there is nothing.
 ///
@@ -13,7 +13,7 @@ use super::save::{Rule, Table, parse};
 /// - Rules of built-in chains that jump to one of kube-proxy's chains go: kube-proxy put them there, and without their target they cannot be.
 /// - Rules of other user-defined chains stay even if they jump to one of kube-proxy's chains, for somebody else wrote them. The chain they
 ///   jump to is then only emptied: packets come back from it as if it were not there. The same is done for a rule of a built-in chain
-///   that cannot be repeated in the tool's own language (see [`Rule::is_repeatable`]).
+///   that cannot be repeated in the tool's own language (see [`SavedRule::is_repeatable`]).
 pub fn leftovers(save: &str) -> Option<Removal<'_>> {
     let tables: Vec<_> = parse(save).iter().filter_map(TableRemoval::of).collect();
     (!tables.is_empty()).then_some(Removal { tables })
@@ -86,7 +86,7 @@ impl Removal<'_> {
 struct TableRemoval<'a> {
     name: &'a str,
     /// Rules of built-in chains that jump into kube-proxy's.
-    jumps: Vec<Rule<'a>>,
+    jumps: Vec<SavedRule<'a>>,
     /// Chains to empty and delete.
     deleted: Vec<&'a str>,
     /// Chains to empty only.
@@ -104,13 +104,13 @@ impl<'a> TableRemoval<'a> {
             .filter(|name| is_kube_proxys(table.name, name))
             .collect();
         let owned: HashSet<&str> = chains.iter().copied().collect();
-        let (inside, outside): (Vec<Rule<'_>>, Vec<_>) =
+        let (inside, outside): (Vec<SavedRule<'_>>, Vec<_>) =
             (table.rules.iter()).partition(|rule| owned.contains(rule.chain));
         let (jumps, others): (Vec<_>, Vec<_>) = outside
             .into_iter()
             .filter(|rule| rule.targets().any(|target| owned.contains(&*target)))
             .partition(|rule| is_built_in(table, rule.chain) && rule.is_repeatable());
-        let held: HashSet<_> = others.iter().flat_map(Rule::targets).collect();
+        let held: HashSet<_> = others.iter().flat_map(SavedRule::targets).collect();
         let (mut kept, deleted): (Vec<_>, Vec<_>) =
             chains.into_iter().partition(|name| held.contains(*name));
         // Emptying an empty chain is no work to do.
@@ -209,11 +209,14 @@ fn is_kube_proxys(table: &str, chain: &str) -> bool {
     let fixed = FIXED
         .iter()
         .any(|(of, names)| *of == table && names.contains(&chain));
-    fixed
-        || (table == "nat"
-            && HASHED
-                .iter()
-                .any(|prefix| chain.strip_prefix(prefix).is_some_and(is_hash)))
+    fixed || (table == "nat" && is_hashed_name(chain))
+}
+
+/// Whether this names a chain of a service or an endpoint.
+pub(crate) fn is_hashed_name(chain: &str) -> bool {
+    HASHED
+        .iter()
+        .any(|prefix| chain.strip_prefix(prefix).is_some_and(is_hash))
 }
 
 /// Whether this is what kube-proxy makes of a service's name: 16 characters of base32. A chain that somebody else called `KUBE-FW-home` is not.

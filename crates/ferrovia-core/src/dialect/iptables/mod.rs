@@ -1,10 +1,18 @@
 //! The iptables language: what `iptables-save` prints, and what `iptables-restore` reads.
 //!
 //! [`parse`] turns a saved ruleset into tables, chains and rules; [`leftovers`] finds in one what a kube-proxy left behind and how to
-//! remove it. Running the tools is left to the host crate. The same text serves IPv4 and IPv6: nothing here looks at addresses.
+//! remove it. [`Rule`] is a rule to write and [`Restore`] the input that writes it. [`sim`] stands in for the kernel in
+//! tests. Running the tools is left to the host crate. But for the
+//! few options that differ by family, the same text serves IPv4 and IPv6.
 
 mod leftovers;
+mod restore;
+mod rule;
 mod save;
+pub mod sim;
 
+pub(crate) use leftovers::is_hashed_name;
 pub use leftovers::{Commits, Removal, leftovers};
-pub use save::{Chain, Rule, Table, parse};
+pub use restore::{Restore, Section, TableName};
+pub use rule::{Match, Probability, Rule, Target};
+pub use save::{Chain, SavedRule, Table, canonical, parse};

@@ -13,7 +13,7 @@ pub struct Table<'a> {
     /// Its chains, built-in and user-defined.
     pub chains: Vec<Chain<'a>>,
     /// The rules of all its chains.
-    pub rules: Vec<Rule<'a>>,
+    pub rules: Vec<SavedRule<'a>>,
 }
 
 /// A chain as its table declares it.
@@ -27,7 +27,7 @@ pub struct Chain<'a> {
 
 /// A rule, as the text that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule<'a> {
+pub struct SavedRule<'a> {
     /// The chain it is in.
     pub chain: &'a str,
     /// Its arguments after the chain's name, quoted as they were printed.
@@ -64,7 +64,7 @@ pub fn parse(save: &str) -> Vec<Table<'_>> {
     tables
 }
 
-impl<'a> Rule<'a> {
+impl<'a> SavedRule<'a> {
     /// The names the rule may jump or go to.
     ///
     /// A rule has one target at most, but which options of which match take a value is only known to the tool: where a comment reads `-j`,
@@ -85,6 +85,34 @@ impl<'a> Rule<'a> {
     pub fn is_repeatable(&self) -> bool {
         !self.args.contains(['\n', char::REPLACEMENT_CHARACTER])
     }
+}
+
+/// A rule's arguments in the one spelling that [`Rule`](super::Rule) prints.
+///
+/// Versions of the tools differ in two points: whether a comment of one word is quoted, and in a second space after `--nfacct-name`.
+pub fn canonical(args: &str) -> Cow<'_, str> {
+    const COMMENT: &str = "--comment ";
+    let bare_comment = args
+        .split_once(COMMENT)
+        .is_some_and(|(_, value)| !value.starts_with('"'));
+    if !bare_comment && !args.contains("  ") {
+        return Cow::Borrowed(args);
+    }
+    let mut text = String::with_capacity(args.len() + 2);
+    let mut rest = args.trim_matches(' ');
+    while !rest.is_empty() {
+        let (word, after) = rest.split_at(word_length(rest));
+        if text.ends_with(COMMENT) && !word.starts_with('"') {
+            text.extend(["\"", word, "\""]);
+        } else {
+            text.push_str(word);
+        }
+        rest = after.trim_start_matches([' ', '\n']);
+        if !rest.is_empty() {
+            text.push(' ');
+        }
+    }
+    Cow::Owned(text)
 }
 
 /// The words of a rule's arguments without their quotes.
@@ -174,10 +202,10 @@ fn chain(line: &str) -> Option<Chain<'_>> {
 }
 
 /// A line such as `-A INPUT -j DROP`. The chain's name is printed without quotes, whatever it holds.
-fn rule(line: &str) -> Option<Rule<'_>> {
+fn rule(line: &str) -> Option<SavedRule<'_>> {
     let text = rule_at(line)?.strip_prefix("-A ")?;
     let (chain, args) = text.split_once(' ').unwrap_or((text, ""));
-    Some(Rule { chain, args })
+    Some(SavedRule { chain, args })
 }
 
 /// The text from `-A` on, if a rule starts here. Saved with counters, they stand before: `[12:3400] -A INPUT`.
@@ -194,7 +222,7 @@ mod tests {
     use super::*;
 
     fn targets(args: &str) -> Vec<String> {
-        Rule {
+        SavedRule {
             chain: "INPUT",
             args,
         }
@@ -219,7 +247,7 @@ mod tests {
         let rules = [("PREROUTING", "-p tcp -j MINE"), ("MINE", "")];
         assert_eq!(
             tables[0].rules,
-            rules.map(|(chain, args)| Rule { chain, args })
+            rules.map(|(chain, args)| SavedRule { chain, args })
         );
         assert_eq!((tables[1].name, tables[1].rules.len()), ("raw", 0));
     }
@@ -261,6 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn spellings_of_different_versions_become_one() {
+        let ours =
+            r#"-d 127.0.0.0/8 -m comment --comment "ns1/svc1:p80" -m nfacct --nfacct-name x -j Y"#;
+        let theirs = [
+            ours,
+            r#"-d 127.0.0.0/8 -m comment --comment "ns1/svc1:p80" -m nfacct --nfacct-name  x -j Y"#,
+            "-d 127.0.0.0/8 -m comment --comment ns1/svc1:p80 -m nfacct --nfacct-name x -j Y",
+        ];
+        for text in theirs {
+            assert_eq!(canonical(text), ours);
+        }
+        assert_eq!(
+            canonical(r#"--comment "a  b" -j  X"#),
+            r#"--comment "a  b" -j X"#
+        );
+    }
+
+    #[test]
     fn quotes_and_escapes_are_taken_off() {
         let words = Words {
             rest: r#"-m  "two words" "" "a\\b\"c\'d" "open"#,
@@ -277,6 +323,8 @@ mod tests {
         fn any_text_can_be_read(save in "(\\*nat\n|COMMIT\n|:A - |-A A |\"|\\\\|\n| |-j|é|\\PC){0,40}") {
             for table in parse(&save) {
                 for rule in &table.rules {
+                    let once = canonical(rule.args);
+                    proptest::prop_assert!(canonical(&once) == once);
                     proptest::prop_assert!(rule.targets().count() <= rule.args.len());
                 }
             }

@@ -110,9 +110,14 @@ impl Lab {
                 PortChange { key, old, new }
             })
             .collect();
-        let plan = self
-            .planner
-            .partial(&self.desired, &Delta { node: false, ports });
+        let plan = self.planner.partial(
+            &self.desired,
+            &Delta {
+                node: false,
+                ports,
+                checks: Vec::new(),
+            },
+        );
         self.sim.apply(&plan).unwrap();
         plan
     }
@@ -283,6 +288,7 @@ fn node_rules_change_in_place() {
         &Delta {
             node: true,
             ports: Vec::new(),
+            checks: Vec::new(),
         },
     );
     lab.sim.apply(&plan).unwrap();

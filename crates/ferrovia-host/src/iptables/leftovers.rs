@@ -5,21 +5,12 @@
 //! `ferrovia-core`; [`remove_leftovers`] blocks while the tools run, so the daemon calls it from a thread that may wait.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use ferrovia_core::dialect::iptables::{self, Commits};
-use ferrovia_core::family::Family;
+use ferrovia_core::dialect::iptables;
 
+use super::tool::{Backend, Tool, tools_on};
 use crate::exec;
-
-/// How long one tool may run. The slowest case measured, 10,000 services with the nft tool, takes a few seconds.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// What was looked at, and what was removed there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,11 +81,22 @@ pub fn remove_leftovers() -> Result<Removed, Error> {
     remove_with(&tools_on(&env::var_os("PATH").unwrap_or_default()))
 }
 
+/// The same, but for the rulesets of one backend: the one that the iptables mode itself writes to.
+///
+/// # Errors
+/// If some tool fails; says what the others did.
+pub fn remove_leftovers_beside(backend: Backend) -> Result<Removed, Error> {
+    let mut tools = tools_on(&env::var_os("PATH").unwrap_or_default());
+    // A tool that does not say which it is may be the one that is in use.
+    tools.retain(|tool| ![backend, Backend::Chosen].contains(&tool.backend));
+    remove_with(&tools)
+}
+
 fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for tool in tools {
-        match tool.remove_leftovers() {
+        match remove_by(tool) {
             Ok(done) => removed.tools.push(done),
             Err(failure) => failures.push(failure),
         }
@@ -106,134 +108,27 @@ fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
     }
 }
 
-/// Which of the kernel's two rulesets a tool works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Backend {
-    /// The tables of nf_tables that go by iptables' names.
-    Nft,
-    /// The tables of x_tables.
-    Legacy,
-    /// The one the distribution or the administrator chose; which, the tool does not say by its name.
-    Chosen,
-}
-
-/// A pair of programs that save and restore one family's rules of one backend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Tool {
-    family: Family,
-    backend: Backend,
-    save: PathBuf,
-}
-
-/// The tools in the directories of a search path. The unspecific name is taken only if a family has neither of the specific ones: it is one
-/// of them by another name.
-fn tools_on(path: &OsStr) -> Vec<Tool> {
-    let mut tools = Vec::new();
-    for family in Family::ALL {
-        let found = |backend| Tool::on(path, family, backend);
-        let specific: Vec<_> = [Backend::Nft, Backend::Legacy]
-            .into_iter()
-            .filter_map(found)
+fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
+    let mut done = RemovedWith {
+        tool: tool.name(),
+        chains: 0,
+        rules: 0,
+        kept: Vec::new(),
+    };
+    if !tool.has_tables() {
+        return Ok(done);
+    }
+    let save = tool.save(&[])?;
+    if let Some(removal) = iptables::leftovers(&save) {
+        tool.restore(removal.restore_input(tool.backend.commits()))?;
+        done.chains = removal.chains();
+        done.rules = removal.rules();
+        done.kept = removal
+            .kept()
+            .map(|(table, chain)| format!("{table} {chain}"))
             .collect();
-        if specific.is_empty() {
-            tools.extend(found(Backend::Chosen));
-        } else {
-            tools.extend(specific);
-        }
     }
-    tools
-}
-
-impl Tool {
-    fn on(path: &OsStr, family: Family, backend: Backend) -> Option<Self> {
-        let program = format!("{}-save", name(family, backend));
-        let mut candidates = env::split_paths(path).map(|folder| folder.join(&program));
-        let save = candidates.find(|candidate| is_executable(candidate))?;
-        Some(Self {
-            family,
-            backend,
-            save,
-        })
-    }
-
-    fn remove_leftovers(&self) -> Result<RemovedWith, exec::Error> {
-        let mut done = RemovedWith {
-            tool: name(self.family, self.backend),
-            chains: 0,
-            rules: 0,
-            kept: Vec::new(),
-        };
-        if self.backend == Backend::Legacy && !has_legacy_tables(self.family) {
-            return Ok(done);
-        }
-        let save = exec::run::<&str>(&self.save, &[], String::new(), TIME_LIMIT)?;
-        let save = String::from_utf8_lossy(&save);
-        if let Some(removal) = iptables::leftovers(&save) {
-            self.restore(removal.restore_input(self.commits()))?;
-            done.chains = removal.chains();
-            done.rules = removal.rules();
-            done.kept = removal
-                .kept()
-                .map(|(table, chain)| format!("{table} {chain}"))
-                .collect();
-        }
-        Ok(done)
-    }
-
-    fn restore(&self, input: String) -> Result<(), exec::Error> {
-        // The twin lives in the same folder; another folder's may be of another version.
-        let restore = self
-            .save
-            .with_file_name(format!("{}-restore", name(self.family, self.backend)));
-        let args: &[&str] = match self.backend {
-            // The nft tool's transactions are the kernel's: there is no lock to wait for.
-            Backend::Nft => &["--noflush"],
-            // One that is the nft tool after all takes the option and ignores it.
-            Backend::Legacy | Backend::Chosen => &["--noflush", "-w", "5"],
-        };
-        exec::run(&restore, args, input, TIME_LIMIT).map(drop)
-    }
-
-    fn commits(&self) -> Commits {
-        match self.backend {
-            Backend::Nft => Commits::Many,
-            // Right for both, if slow where the chosen one is nft's.
-            Backend::Legacy | Backend::Chosen => Commits::One,
-        }
-    }
-}
-
-/// What a tool's programs are called, without `-save` and `-restore`.
-fn name(family: Family, backend: Backend) -> String {
-    let tool = match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    };
-    match backend {
-        Backend::Nft => format!("{tool}-nft"),
-        Backend::Legacy => format!("{tool}-legacy"),
-        Backend::Chosen => tool.to_owned(),
-    }
-}
-
-fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-}
-
-/// Whether this network namespace has any table of x_tables.
-///
-/// Asked before the legacy tool is run, because that could load kernel modules for tables nobody uses. A list that is there but cannot be
-/// read counts as tables: the tool shall say what is wrong.
-fn has_legacy_tables(family: Family) -> bool {
-    // Not /proc/net, which is the view of the process's first thread: we may be in another namespace than that.
-    let list = match family {
-        Family::V4 => "/proc/thread-self/net/ip_tables_names",
-        Family::V6 => "/proc/thread-self/net/ip6_tables_names",
-    };
-    match fs::read(list) {
-        Ok(names) => !names.is_empty(),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+    Ok(done)
 }
 
 /// Failures, one after the other.
@@ -250,7 +145,9 @@ impl fmt::Display for Listed<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -270,7 +167,7 @@ mod tests {
         fn tools(&self) -> Vec<String> {
             tools_on(self.0.as_os_str())
                 .iter()
-                .map(|tool| name(tool.family, tool.backend))
+                .map(Tool::name)
                 .collect()
         }
     }

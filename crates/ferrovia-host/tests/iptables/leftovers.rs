@@ -1,20 +1,17 @@
 //! kube-proxy's iptables leftovers are removed from the real kernel, by the node's own tools, and nothing else is.
-//!
-//! Every test has a network namespace of its own. Needs root and the iptables tools, nft and legacy; without them the tests fail.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-use std::sync::Once;
-use std::{env, fs, thread};
+use std::fs;
 
 use ferrovia_host::iptables::{Removed, RemovedWith, remove_leftovers};
 
+use crate::support::{in_namespace, run};
+
 /// A node after kube-proxy ran in iptables mode, with rules of others.
 const IPTABLES_MODE: &str =
-    include_str!("../../ferrovia-core/src/dialect/iptables/leftovers/tests/iptables-mode.save");
+    include_str!("../../../ferrovia-core/src/dialect/iptables/leftovers/tests/iptables-mode.save");
 /// The rules of others on that node.
 const FOREIGN: &str =
-    include_str!("../../ferrovia-core/src/dialect/iptables/leftovers/tests/foreign.save");
+    include_str!("../../../ferrovia-core/src/dialect/iptables/leftovers/tests/foreign.save");
 /// The same two for IPv6, smaller.
 const IPTABLES_MODE_V6: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
     -A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
@@ -153,31 +150,6 @@ fn what_rules_of_others_hold_is_emptied_and_kept() {
     }
 }
 
-/// Runs a test in a fresh network namespace, which goes with the thread.
-fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-    static LOCK_FILE: Once = Once::new();
-    LOCK_FILE.call_once(|| {
-        let path = env::temp_dir().join("ferrovia-test-xtables.lock");
-        // SAFETY: every test comes here before it does anything else, and none reads the environment other than through std, which locks.
-        unsafe { env::set_var("XTABLES_LOCKFILE", path) };
-    });
-    thread::scope(|scope| {
-        let ran = scope.spawn(|| {
-            // SAFETY: takes a flag, no pointers; only this thread changes namespace.
-            let entered = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            assert_eq!(
-                entered,
-                0,
-                "cannot make a network namespace: {}",
-                std::io::Error::last_os_error()
-            );
-            test()
-        });
-        ran.join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// Loads a ruleset a family into both its backends.
 fn load(v4: &str, v6: &str) {
     for (tools, text) in [(V4_TOOLS, v4), (V6_TOOLS, v6)] {
@@ -208,31 +180,6 @@ fn append(tool: &str, comment: &str, target: &str) {
     let rule = format!("-w 30 -t nat -A OUTPUT -j {target} -m comment --comment");
     let args: Vec<&str> = rule.split(' ').chain([comment]).collect();
     run(tool, &args, "");
-}
-
-fn run(program: &str, args: &[&str], input: &str) -> String {
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
-    child
-        .stdin
-        .take()
-        .expect("stdin is a pipe")
-        .write_all(input.as_bytes())
-        .expect("the tool reads its input");
-    let output = child.wait_with_output().expect("the tool ends");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{program} {args:?}: {stderr}\n{input}"
-    );
-    String::from_utf8(output.stdout).expect("the tests use no other text")
 }
 
 fn done(tool: &str, chains: usize, rules: usize, kept: &[&str]) -> RemovedWith {

@@ -1,0 +1,221 @@
+//! What is there whatever services there are: fixed chains, the jumps into them, and the rule that ends KUBE-SERVICES.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::context::Context;
+use super::names::{
+    EXTERNAL_SERVICES, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, NODE_PORTS, POSTROUTING,
+    PROXY_FIREWALL, SERVICES,
+};
+use crate::desired::NodePortAddresses;
+use crate::dialect::iptables::{Match, Rule, TableName, Target};
+use crate::family::Family;
+
+/// Counts packets that conntrack could not place. One counter for both families.
+pub const INVALID_COUNTER: &str = "ct_state_invalid_dropped_pkts";
+/// Counts connections to node ports on loopback.
+pub const LOCALHOST_COUNTER: &str = "localhost_nps_accepted_pkts";
+
+/// A chain with all its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChainRules {
+    pub(super) table: TableName,
+    pub(super) name: &'static str,
+    pub(super) rules: Vec<String>,
+}
+
+/// A rule in a built-in chain that leads into one of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Jump {
+    pub(super) table: TableName,
+    pub(super) from: &'static str,
+    pub(super) rule: String,
+}
+
+/// The chains that are ours alone and hold the same rules whatever services there are.
+pub(super) fn fixed_chains(context: &Context) -> Vec<ChainRules> {
+    let mark = context.node.masquerade_mark;
+    let chain = |table, name, rules: Vec<Rule>| ChainRules {
+        table,
+        name,
+        rules: rules.iter().map(Rule::to_string).collect(),
+    };
+    vec![
+        chain(TableName::Filter, FORWARD, forward_rules(context)),
+        chain(
+            TableName::Nat,
+            MARK_MASQ,
+            vec![Rule::to(Target::Mark(mark))],
+        ),
+        chain(
+            TableName::Nat,
+            POSTROUTING,
+            vec![
+                Rule::to(Target::Return).with(Match::NotMarked(mark)),
+                // The mark goes, so that the packet is not masqueraded again if it passes here again, inside a tunnel.
+                Rule::to(Target::InvertMark(mark)),
+                Rule::to(Target::Masquerade).comment("kubernetes service traffic requiring SNAT"),
+            ],
+        ),
+    ]
+}
+
+fn forward_rules(context: &Context) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    if context.options.drop_invalid {
+        // A late answer that conntrack does not know would go out with the endpoint's address, and the client would reset the connection.
+        let counted = context.options.count_invalid;
+        rules.push(
+            Rule::to(Target::Drop)
+                .with(Match::State("INVALID"))
+                .maybe(counted.then_some(Match::Account(INVALID_COUNTER))),
+        );
+    }
+    rules.push(
+        Rule::to(Target::Accept)
+            .comment("kubernetes forwarding rules")
+            .with(Match::Marked(context.node.masquerade_mark)),
+    );
+    rules.push(
+        Rule::to(Target::Accept)
+            .comment("kubernetes forwarding conntrack rule")
+            .with(Match::State("RELATED,ESTABLISHED")),
+    );
+    rules
+}
+
+/// The chains we share with the kubelet. What others have there stays; ours is added where it is missing.
+pub(super) fn common_chains(context: &Context) -> Vec<ChainRules> {
+    let drop_mark = context.options.drop_mark;
+    let mut firewall = Vec::new();
+    if context.drops_by_mark() {
+        firewall.push(
+            Rule::to(Target::Drop)
+                .comment("kubernetes firewall for dropping marked packets")
+                .with(Match::Marked(drop_mark)),
+        );
+    }
+    if context.localhost() {
+        // Routing lets packets to 127.0.0.1 in from outside once node ports answer there. Only answers may come.
+        firewall.push(
+            Rule::to(Target::Drop)
+                .not_source(loopback(Family::V4))
+                .destination(loopback(Family::V4))
+                .comment("block incoming localnet connections")
+                .with(Match::NotState("RELATED,ESTABLISHED,DNAT")),
+        );
+    }
+    let mut chains = vec![ChainRules {
+        table: TableName::Filter,
+        name: FIREWALL,
+        rules: firewall.iter().map(Rule::to_string).collect(),
+    }];
+    if context.drops_by_mark() {
+        chains.push(ChainRules {
+            table: TableName::Nat,
+            name: MARK_DROP,
+            rules: vec![Rule::to(Target::Mark(drop_mark)).to_string()],
+        });
+    }
+    chains
+}
+
+/// The jumps, in the order in which each is put at the head of its chain.
+pub(super) fn jumps(context: &Context) -> Vec<Jump> {
+    let new = || Some(Match::State("NEW"));
+    let filter = TableName::Filter;
+    let nat = TableName::Nat;
+    let external = "kubernetes externally-visible service portals";
+    let portals = "kubernetes service portals";
+    let firewall = "kubernetes load balancer firewall";
+    let commented = [
+        (filter, "INPUT", EXTERNAL_SERVICES, new(), external),
+        (filter, "FORWARD", EXTERNAL_SERVICES, new(), external),
+        (
+            filter,
+            "INPUT",
+            NODE_PORTS,
+            None,
+            "kubernetes health check service ports",
+        ),
+        (filter, "FORWARD", SERVICES, new(), portals),
+        (filter, "OUTPUT", SERVICES, new(), portals),
+        (
+            filter,
+            "FORWARD",
+            FORWARD,
+            None,
+            "kubernetes forwarding rules",
+        ),
+        (filter, "INPUT", PROXY_FIREWALL, new(), firewall),
+        (filter, "OUTPUT", PROXY_FIREWALL, new(), firewall),
+        (filter, "FORWARD", PROXY_FIREWALL, new(), firewall),
+        (nat, "OUTPUT", SERVICES, None, portals),
+        (nat, "PREROUTING", SERVICES, None, portals),
+        (
+            nat,
+            "POSTROUTING",
+            POSTROUTING,
+            None,
+            "kubernetes postrouting rules",
+        ),
+    ];
+    let mut jumps: Vec<Jump> = commented
+        .into_iter()
+        .map(|(table, from, to, state, comment)| Jump {
+            table,
+            from,
+            rule: Rule::jump(to).maybe(state).comment(comment).to_string(),
+        })
+        .collect();
+    let mut guarded = vec!["INPUT", "OUTPUT"];
+    if context.drops_by_mark() {
+        // Packets of pods to a cluster IP without endpoints are forwarded.
+        guarded.push("FORWARD");
+    }
+    jumps.extend(guarded.into_iter().map(|from| Jump {
+        table: filter,
+        from,
+        rule: Rule::jump(FIREWALL).to_string(),
+    }));
+    jumps
+}
+
+/// The rules that end nat's KUBE-SERVICES: what nobody has claimed may be for a node port.
+pub(super) fn tail(context: &Context) -> Vec<String> {
+    let to_node_ports = || {
+        Rule::jump(NODE_PORTS)
+            .comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
+    };
+    let rules = match context.node_ports() {
+        NodePortAddresses::Any => {
+            let rule = to_node_ports().with(Match::DestinationIsLocal);
+            vec![if context.localhost() {
+                rule
+            } else {
+                rule.not_destination(loopback(context.family))
+            }]
+        }
+        NodePortAddresses::Only(addresses) => {
+            let loopback = context
+                .localhost()
+                .then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let addresses = addresses.iter().copied().chain(loopback);
+            addresses
+                .map(|ip| to_node_ports().destination(ip))
+                .collect()
+        }
+    };
+    rules.iter().map(Rule::to_string).collect()
+}
+
+/// All addresses that lead back to this machine.
+pub(super) fn loopback(family: Family) -> IpNet {
+    match family {
+        // The prefixes are shorter than the addresses, so neither can fail.
+        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
+        Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
+    }
+}

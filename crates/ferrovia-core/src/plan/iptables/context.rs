@@ -1,0 +1,123 @@
+//! What the rules of every service depend on besides the service.
+
+use crate::desired::{LocalDetector, NodePortAddresses, NodeRules};
+use crate::dialect::iptables::{Commits, Rule, Target};
+use crate::family::Family;
+
+/// Above so many endpoints the comments that name one endpoint are left out: they are nearly half of the text.
+const LARGE: usize = 1000;
+
+/// What becomes of packets to a Service without any endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NoEndpoints {
+    /// They are refused at once.
+    #[default]
+    Reject,
+    /// They are marked in KUBE-MARK-DROP and dropped in KUBE-FIREWALL, so that clients try again until they give up.
+    Drop,
+}
+
+/// What the mode can do here, and what is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IptablesOptions {
+    /// Node ports answer on IPv4's loopback too. Only where the addresses node ports answer on include it.
+    pub localhost_node_ports: bool,
+    /// What becomes of packets to a Service without any endpoints.
+    pub no_endpoints: NoEndpoints,
+    /// The bit of the mark that asks for dropping.
+    pub drop_mark: u32,
+    /// Packets that conntrack cannot place are dropped instead of being forwarded with their original addresses.
+    pub drop_invalid: bool,
+    /// The kernel has a counter for packets dropped that way.
+    pub count_invalid: bool,
+    /// The kernel has a counter for connections to node ports on loopback.
+    pub count_localhost: bool,
+    /// How many transactions a big change is cut into.
+    pub commits: Commits,
+}
+
+impl Default for IptablesOptions {
+    fn default() -> Self {
+        Self {
+            localhost_node_ports: true,
+            no_endpoints: NoEndpoints::Reject,
+            drop_mark: 0x8000,
+            drop_invalid: true,
+            count_invalid: false,
+            count_localhost: false,
+            commits: Commits::Many,
+        }
+    }
+}
+
+/// What the rules of every service depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Context {
+    pub(super) family: Family,
+    pub(super) options: IptablesOptions,
+    pub(super) node: NodeRules,
+    /// There are so many endpoints that comments naming them are left out.
+    pub(super) is_large: bool,
+}
+
+impl Context {
+    pub(super) fn new(
+        family: Family,
+        options: IptablesOptions,
+        node: &NodeRules,
+        endpoints: usize,
+    ) -> Self {
+        Self {
+            family,
+            options,
+            node: NodeRules {
+                // They mean nothing to this mode, so a change of them is none.
+                service_cidrs: Vec::new(),
+                ..node.clone()
+            },
+            is_large: endpoints > LARGE,
+        }
+    }
+
+    /// Node ports answer on loopback. The kernel cannot do that for IPv6.
+    pub(super) fn localhost(&self) -> bool {
+        self.family == Family::V4 && self.options.localhost_node_ports
+    }
+
+    /// The rule for packets of this node's pods only; none if they cannot be told.
+    pub(super) fn only_pods(&self, rule: Rule) -> Option<Rule> {
+        match &self.node.local {
+            LocalDetector::Off => None,
+            LocalDetector::Source(net) => Some(rule.source(*net)),
+            LocalDetector::Interface(name) => Some(rule.input(false, name)),
+            LocalDetector::InterfacePrefix(prefix) => {
+                Some(rule.input(false, &format!("{prefix}+")))
+            }
+        }
+    }
+
+    /// The rule for all other packets; none if they cannot be told, or if there are no others.
+    pub(super) fn only_others(&self, rule: Rule) -> Option<Rule> {
+        match &self.node.local {
+            LocalDetector::Off => None,
+            LocalDetector::Source(net) if net.prefix_len() == 0 => None,
+            LocalDetector::Source(net) => Some(rule.not_source(*net)),
+            LocalDetector::Interface(name) => Some(rule.input(true, name)),
+            LocalDetector::InterfacePrefix(prefix) => Some(rule.input(true, &format!("{prefix}+"))),
+        }
+    }
+
+    /// Services without endpoints are dropped by way of a mark.
+    pub(super) fn drops_by_mark(&self) -> bool {
+        self.options.no_endpoints == NoEndpoints::Drop
+    }
+
+    pub(super) fn reject(&self) -> Target {
+        Target::Reject(self.family)
+    }
+
+    /// Where node ports answer.
+    pub(super) fn node_ports(&self) -> &NodePortAddresses {
+        &self.node.node_ports
+    }
+}

@@ -1,0 +1,180 @@
+//! Everything that is wanted, compared with everything that is there.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::base::{self, ChainRules};
+use super::context::Context;
+use super::health::Health;
+use super::kernel::{Kernel, Observed};
+use super::names::CANARY;
+use super::service::{PortRules, port_rules};
+use super::shared::{Edit, Shared, Wanted};
+use super::spelling::Spelling;
+use super::stale::{Known, stale};
+use super::writer::Writer;
+use crate::desired::{Desired, ServicePort};
+use crate::dialect::iptables::{Restore, TableName};
+use crate::plan::Found;
+
+/// A comparison under way.
+pub(super) struct Full<'a> {
+    context: &'a Context,
+    kernel: Kernel<'a>,
+    /// What is there may stay if it is right. Otherwise it is written anew.
+    is_trusted: bool,
+    /// The services that are known, while not all are.
+    known: Option<Known>,
+    /// The own chains of all service ports.
+    wanted: HashSet<String>,
+    spelling: &'a mut Spelling,
+    writer: Writer,
+}
+
+impl<'a> Full<'a> {
+    pub(super) fn new(
+        context: &'a Context,
+        observed: &'a Observed,
+        found: Found,
+        desired: &Desired,
+        spelling: &'a mut Spelling,
+    ) -> Self {
+        Self {
+            context,
+            kernel: Kernel::read(observed),
+            is_trusted: found != Found::Replace,
+            known: (found == Found::Keep).then(|| Known::new(desired)),
+            wanted: HashSet::new(),
+            spelling,
+            writer: Writer::new(context),
+        }
+    }
+
+    /// What has to be written.
+    pub(super) fn plan(mut self, desired: &Desired, health: &Health) -> Restore {
+        self.canaries();
+        for chain in base::fixed_chains(self.context) {
+            self.fixed_chain(&chain);
+        }
+        for chain in base::common_chains(self.context) {
+            self.common_chain(&chain);
+        }
+        let mut shared: BTreeMap<Shared, Wanted> = BTreeMap::new();
+        for port in desired.ports.values() {
+            let rules = self.port(port);
+            for chain in Shared::ALL {
+                let group: Vec<String> = rules.of(chain).into_iter().map(str::to_owned).collect();
+                if !group.is_empty() {
+                    shared.entry(chain).or_default().groups.push(group);
+                }
+            }
+        }
+        shared.entry(Shared::FilterNodePorts).or_default().groups = health.groups();
+        shared.entry(Shared::NatServices).or_default().tail = base::tail(self.context);
+        for chain in Shared::ALL {
+            self.shared_chain(chain, shared.remove(&chain).unwrap_or_default());
+        }
+        self.jumps();
+        let stale = stale(&self.kernel, &self.wanted, self.known.as_ref());
+        self.writer.drop_chains(&stale.gone, &stale.held);
+        self.writer.finish()
+    }
+
+    fn canaries(&mut self) {
+        for table in TableName::ALL {
+            let found = self.kernel.chain(table, CANARY);
+            if found.is_none_or(|found| !found.rules.is_empty()) {
+                self.writer.section(table).declare(CANARY);
+            }
+        }
+    }
+
+    /// A chain that is ours alone.
+    fn fixed_chain(&mut self, chain: &ChainRules) {
+        if !self.has_chain(chain.table, chain.name, &chain.rules) {
+            let section = self.writer.section(chain.table);
+            section.fill(chain.name, &chain.rules);
+        }
+    }
+
+    /// A chain where others have rules too.
+    fn common_chain(&mut self, chain: &ChainRules) {
+        let found = self.kernel.chain(chain.table, chain.name);
+        let section = self.writer.section(chain.table);
+        if found.is_none() {
+            section.declare(chain.name);
+        }
+        for rule in &chain.rules {
+            let is_there = found.is_some_and(|found| found.has(rule))
+                || self.spelling.explains(chain.table, chain.name, found, rule);
+            if !is_there {
+                section.append(chain.name, rule);
+            }
+        }
+    }
+
+    fn has_chain(&self, table: TableName, name: &str, rules: &[String]) -> bool {
+        let found = self.kernel.chain(table, name);
+        self.is_trusted && found.is_some_and(|found| found.is(rules))
+    }
+
+    /// A service port's own chains.
+    fn port(&mut self, port: &ServicePort) -> PortRules {
+        let rules = port_rules(port, self.context);
+        // A chain that was written when there were fewer endpoints, or more, is as good.
+        let mut other: Option<PortRules> = None;
+        for (n, (name, chain)) in rules.chains.iter().enumerate() {
+            if !self.has_chain(TableName::Nat, name, chain) {
+                let other = other.get_or_insert_with(|| self.in_other_size(port));
+                let same = other.chains.get(n).map(|(_, chain)| chain);
+                if !same.is_some_and(|chain| self.has_chain(TableName::Nat, name, chain)) {
+                    self.writer.fill_port_chain(name, chain);
+                }
+            }
+            self.wanted.insert(name.clone());
+        }
+        self.writer.port_done();
+        rules
+    }
+
+    /// A port's rules with comments that name endpoints, where they are left out now, or the other way round.
+    fn in_other_size(&self, port: &ServicePort) -> PortRules {
+        let context = Context {
+            is_large: !self.context.is_large,
+            ..self.context.clone()
+        };
+        port_rules(port, &context)
+    }
+
+    fn shared_chain(&mut self, chain: Shared, wanted: Wanted) {
+        let found = self.kernel.chain(chain.table(), chain.name());
+        let may_go = |rule: &str| {
+            self.known
+                .as_ref()
+                .is_none_or(|known| known.owns_rule(rule))
+        };
+        let edit = match found {
+            Some(found) if self.is_trusted => wanted.compare(&found.rules, may_go),
+            _ => Edit::Rewrite(Vec::new()),
+        };
+        match edit {
+            Edit::Single(changes) => self.writer.edit(chain, &changes),
+            Edit::Rewrite(kept) => {
+                let section = self.writer.section(chain.table());
+                section.fill(chain.name(), &wanted.rules(kept));
+            }
+        }
+    }
+
+    /// The ways in, at the head of the built-in chains. Not moved if they are there: others may have put theirs before on purpose.
+    fn jumps(&mut self) {
+        for jump in base::jumps(self.context) {
+            let found = self.kernel.chain(jump.table, jump.from);
+            let is_there = found.is_some_and(|found| found.has(&jump.rule))
+                || (self.spelling).explains(jump.table, jump.from, found, &jump.rule);
+            if !is_there {
+                let section = self.writer.section(jump.table);
+                section.insert(jump.from, &jump.rule);
+            }
+        }
+    }
+}

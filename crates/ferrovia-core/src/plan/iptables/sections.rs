@@ -1,0 +1,83 @@
+//! Cuts a big change into transactions that suit the tool.
+//!
+//! The nft tool's time grows with the square of what is in one transaction, the legacy tool loads the whole table for each. So a plan is written
+//! in an order that is right at every point between two services, and this decides where it is really cut.
+
+use crate::dialect::iptables::{Commits, Section, TableName};
+
+/// About so many rules are written in one transaction, where there may be several: 150 services with two endpoints. Measured, 100 services
+/// are best and 250 cost little more.
+const RULES: usize = 1000;
+/// So many chains are removed in one.
+const REMOVALS: usize = 500;
+
+/// The transactions on one table.
+#[derive(Debug)]
+pub(super) struct Sections {
+    commits: Commits,
+    done: Vec<Section>,
+    open: Section,
+    /// Rules in the open one.
+    rules: usize,
+}
+
+impl Sections {
+    pub(super) fn new(table: TableName, commits: Commits) -> Self {
+        Self {
+            commits,
+            done: Vec::new(),
+            open: Section::new(table),
+            rules: 0,
+        }
+    }
+
+    /// The one that is being written.
+    pub(super) fn open(&mut self) -> &mut Section {
+        &mut self.open
+    }
+
+    /// So many rules were written.
+    pub(super) fn wrote(&mut self, rules: usize) {
+        self.rules += rules;
+    }
+
+    /// Everything up to here can stand for itself.
+    pub(super) fn may_cut(&mut self) {
+        if self.rules >= RULES {
+            self.cut();
+        }
+    }
+
+    /// Empties some chains; empties and removes others.
+    pub(super) fn remove_chains(&mut self, emptied: &[String], removed: &[String]) {
+        let is_short = removed.len() <= REMOVALS;
+        let all: Vec<&String> = emptied.iter().chain(removed).collect();
+        // They may lead to each other, so all are empty before the first goes.
+        for some in all.chunks(REMOVALS) {
+            some.iter().for_each(|chain| self.open.declare(chain));
+            if !is_short {
+                self.cut();
+            }
+        }
+        for some in removed.chunks(REMOVALS) {
+            some.iter().for_each(|chain| self.open.delete_chain(chain));
+            if !is_short {
+                self.cut();
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Section> {
+        let mut all = self.done;
+        all.push(self.open);
+        all
+    }
+
+    fn cut(&mut self) {
+        if self.commits == Commits::Many {
+            let next = Section::new(self.open.table());
+            self.done.push(std::mem::replace(&mut self.open, next));
+            self.rules = 0;
+        }
+    }
+}

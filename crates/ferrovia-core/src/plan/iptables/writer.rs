@@ -1,0 +1,140 @@
+//! A plan in the making.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::base;
+use super::context::Context;
+use super::sections::Sections;
+use super::service::{PortRules, port_rules};
+use super::shared::{Changes, Shared};
+use crate::desired::ServicePort;
+use crate::dialect::iptables::{Restore, Section, TableName};
+
+/// Sections that are right at every moment between them.
+pub(super) struct Writer {
+    mangle: Section,
+    filter: Section,
+    nat: Sections,
+    /// Chains to remove when nothing leads to them any more.
+    gone: Vec<String>,
+    /// Chains to empty then, because rules of others lead to them.
+    held: Vec<String>,
+    /// What is removed from filter, after nat is as it should be.
+    filter_gone: Section,
+    notes: Vec<String>,
+}
+
+impl Writer {
+    pub(super) fn new(context: &Context) -> Self {
+        Self {
+            mangle: Section::new(TableName::Mangle),
+            filter: Section::new(TableName::Filter),
+            nat: Sections::new(TableName::Nat, context.options.commits),
+            gone: Vec::new(),
+            held: Vec::new(),
+            filter_gone: Section::new(TableName::Filter),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Where additions to a table go.
+    pub(super) fn section(&mut self, table: TableName) -> &mut Section {
+        match table {
+            TableName::Filter => &mut self.filter,
+            TableName::Nat => self.nat.open(),
+            TableName::Mangle => &mut self.mangle,
+        }
+    }
+
+    /// Changes a shared chain.
+    pub(super) fn edit(&mut self, chain: Shared, changes: &Changes) {
+        let table = chain.table();
+        changes.add(chain.name(), self.section(table));
+        let gone = match table {
+            TableName::Filter => &mut self.filter_gone,
+            _ => self.section(table),
+        };
+        changes.remove(chain.name(), gone);
+    }
+
+    /// Changes the fixed chains to what other settings make of them.
+    pub(super) fn change_base(&mut self, old: &Context, new: &Context) {
+        let before = base::fixed_chains(old);
+        for chain in base::fixed_chains(new) {
+            if !before.contains(&chain) {
+                self.section(chain.table).fill(chain.name, &chain.rules);
+            }
+        }
+        let (before, after) = (base::tail(old), base::tail(new));
+        if before != after {
+            let changes = Changes {
+                append: after,
+                delete: before,
+                ..Changes::default()
+            };
+            self.edit(Shared::NatServices, &changes);
+        }
+    }
+
+    /// Changes a service port's rules; it appears or goes if there is no old or no new state.
+    pub(super) fn change_port(
+        &mut self,
+        old: Option<(&ServicePort, &Context)>,
+        new: Option<(&ServicePort, &Context)>,
+    ) {
+        let rules = |state: Option<(&ServicePort, &Context)>| {
+            state.map_or_else(PortRules::default, |(port, context)| {
+                port_rules(port, context)
+            })
+        };
+        let (old, new) = (rules(old), rules(new));
+        for chain in Shared::ALL {
+            self.edit(chain, &Changes::between(&old.of(chain), &new.of(chain)));
+        }
+        let mut before: HashMap<String, Vec<String>> = old.chains.into_iter().collect();
+        for (name, rules) in &new.chains {
+            if before.remove(name).as_ref() != Some(rules) {
+                self.fill_port_chain(name, rules);
+            }
+        }
+        self.port_done();
+        let gone = before.into_keys().collect::<BTreeSet<String>>();
+        self.gone.extend(gone);
+    }
+
+    /// Makes one of a service port's own chains.
+    pub(super) fn fill_port_chain(&mut self, name: &str, rules: &[String]) {
+        self.nat.open().fill(name, rules);
+        self.nat.wrote(rules.len());
+    }
+
+    /// A service port is written completely: here a big change may be cut.
+    pub(super) fn port_done(&mut self) {
+        self.nat.may_cut();
+    }
+
+    /// Removes some chains at the end and empties others.
+    pub(super) fn drop_chains(&mut self, gone: &[&str], held: &[&str]) {
+        let owned =
+            |names: &[&str]| -> Vec<String> { names.iter().map(|&n| n.to_owned()).collect() };
+        self.gone.extend(owned(gone));
+        self.held.extend(owned(held));
+        self.notes.extend(held.iter().map(|chain| {
+            format!("the chain {chain} belongs to no service; it is emptied but stays, because somebody else's rule leads to it")
+        }));
+    }
+
+    pub(super) fn finish(mut self) -> Restore {
+        self.nat.remove_chains(&self.held, &self.gone);
+        let mut plan = Restore::default();
+        plan.notes = self.notes;
+        plan.push(self.mangle);
+        plan.push(self.filter);
+        self.nat
+            .finish()
+            .into_iter()
+            .for_each(|section| plan.push(section));
+        plan.push(self.filter_gone);
+        plan
+    }
+}

@@ -1,0 +1,31 @@
+//! The iptables mode on paper: what the planner prints, read by the stand-in kernel, is what kube-proxy has in the kernel.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+mod shapes;
+
+use ferrovia_core::dialect::iptables::sim::Sim;
+use ferrovia_core::plan::iptables::{IptablesPlanner, Observed};
+use ferrovia_core::plan::{Found, Planner};
+
+#[test]
+fn every_shape_has_kube_proxys_rules() {
+    for shape in shapes::all() {
+        let desired = shape.desired();
+        let mut planner = IptablesPlanner::new(shape.family, shape.options);
+        let plan = planner.full(&desired, &Observed::default(), Found::Adopt);
+        let mut sim = Sim::default();
+        sim.restore(&plan.to_string()).unwrap();
+        let (mut found, expected) = (shapes::rules(&sim.save()), shape.expected());
+        // The chains of a service that is only there to be many.
+        found.retain(|chain, _| expected.contains_key(chain) || !chain.1.starts_with("KUBE-S"));
+        if let Some(difference) = shapes::difference(&found, &expected) {
+            panic!("{}: {difference}", shape.name);
+        }
+
+        // What is written is found to be right.
+        let observed = Observed { save: sim.save() };
+        let mut again = IptablesPlanner::new(shape.family, shape.options);
+        let plan = again.full(&desired, &observed, Found::Adopt);
+        assert!(plan.is_empty(), "{}: {plan}", shape.name);
+    }
+}

@@ -1,0 +1,249 @@
+//! The iptables mode's way into the kernel.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::dialect::iptables::{Restore, TableName};
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::iptables::{CANARY, Observed, fixed_names};
+
+use super::counters::{Counter, Counters};
+use super::lock::{Lock, LockError, LockUsage};
+use super::settings;
+use super::tool::{Backend, Presence, Tool};
+use crate::{Applier, exec, netlink};
+
+/// How long we wait for the legacy tools' lock before the attempt counts as failed.
+const LOCK_LIMIT: Duration = Duration::from_secs(30);
+/// The whole ruleset is compared so rarely that reading it takes at most this part of the time.
+const COMPARING_SHARE: u32 = 100;
+/// How often a comparison is tried that cannot succeed.
+const RARELY: Duration = Duration::from_secs(600);
+
+/// Why something could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A tool failed at something else than a line.
+    #[error(transparent)]
+    Tool(#[from] exec::Error),
+    /// A tool did not accept a line of the plan.
+    #[error("{error}; the line was: {line}")]
+    Line {
+        /// What the tool said.
+        error: exec::Error,
+        /// The line it did not accept.
+        line: String,
+    },
+    /// The lock could not be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Somebody has put something into a built-in chain that the tool does not understand.
+    #[error(
+        "the chain {chain} of table {table} holds a rule that is not one of iptables, so our own cannot be looked for (see `nft list ruleset`): {cause}"
+    )]
+    Incompatible {
+        /// The table.
+        table: &'static str,
+        /// The chain.
+        chain: &'static str,
+        /// What the tool said.
+        cause: exec::Error,
+    },
+    /// A counter could not be made.
+    #[error("cannot make the packet counters: {0}")]
+    Counters(netlink::Error),
+    /// Node ports cannot answer on loopback.
+    #[error(
+        "cannot set {}, so node ports cannot answer on 127.0.0.1 (turn localhost node ports off, or set it by hand): {cause}",
+        settings::ROUTE_LOCALNET
+    )]
+    RouteLocalnet {
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Writes one family's rules.
+#[derive(Debug)]
+pub struct IptablesApplier {
+    tool: Tool,
+    lock: Option<Lock>,
+    usage: LockUsage,
+    counters: Vec<Counter>,
+    /// The setting for node ports on loopback has still to be made.
+    localnet_wanted: bool,
+    /// When all rules are to be compared again.
+    compare_at: Option<Instant>,
+}
+
+impl IptablesApplier {
+    /// An applier that uses this tool.
+    pub fn new(tool: Tool) -> Self {
+        let lock = (tool.backend != Backend::Nft).then(|| Lock::new(LOCK_LIMIT));
+        Self {
+            tool,
+            lock,
+            usage: LockUsage::default(),
+            counters: Vec::new(),
+            localnet_wanted: false,
+            compare_at: None,
+        }
+    }
+
+    /// Rules count into these, so they are made before rules are written.
+    #[must_use]
+    pub fn with_counters(mut self, counters: &[Counter]) -> Self {
+        self.counters = counters.to_vec();
+        self
+    }
+
+    /// Node ports answer on loopback, which the kernel has to be told once the rules are in force.
+    #[must_use]
+    pub fn with_localhost_node_ports(mut self) -> Self {
+        self.localnet_wanted = self.tool.family == Family::V4;
+        self
+    }
+
+    /// Another limit for the wait for the lock.
+    #[must_use]
+    pub fn with_lock_limit(mut self, limit: Duration) -> Self {
+        self.lock = self.lock.map(|_| Lock::new(limit));
+        self
+    }
+
+    /// How much the lock is used, to be asked at any time.
+    pub fn lock_usage(&self) -> LockUsage {
+        self.usage.clone()
+    }
+
+    fn restore(&self, plan: &Restore) -> Result<(), Error> {
+        let waited = match &self.lock {
+            Some(lock) => lock.wait_until_free()?,
+            None => Duration::ZERO,
+        };
+        let start = Instant::now();
+        let result = self.tool.restore(plan.to_string());
+        if self.lock.is_some() {
+            self.usage.count(waited, start.elapsed());
+        }
+        result.map_err(|error| match refused_line(&error, plan) {
+            Some(line) => Error::Line { error, line },
+            None => Error::Tool(error),
+        })
+    }
+
+    /// Reads a table that the tool cannot print because of somebody's rule, as far as our own chains and the jumps to them go. The chains of
+    /// services are not found that way and so are written anew.
+    fn save_known_chains(&self, table: TableName) -> Result<String, Error> {
+        let tool = self.tool.name();
+        tracing::warn!(
+            table = table.as_str(),
+            tool,
+            "somebody's rule in this table is not one of iptables; ours cannot be compared, only written anew"
+        );
+        let (built_in, ours) = fixed_names(table);
+        let mut save = format!("*{}\n", table.as_str());
+        for chain in built_in.iter().chain(ours) {
+            match self.tool.list(table, chain) {
+                Ok(rules) => {
+                    let rules = rules.lines().filter(|line| line.starts_with("-A "));
+                    let rules: Vec<&str> = rules.collect();
+                    let policy = if built_in.contains(chain) {
+                        "ACCEPT"
+                    } else {
+                        "-"
+                    };
+                    save += &format!(":{chain} {policy} [0:0]\n{}\n", rules.join("\n"));
+                }
+                // Without knowing whether our jump is there we would add one more each time.
+                Err(cause) if built_in.contains(chain) => {
+                    return Err(Error::Incompatible {
+                        chain,
+                        table: table.as_str(),
+                        cause,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(save + "COMMIT\n")
+    }
+
+    fn allow_localnet(&mut self) -> Result<(), Error> {
+        if self.localnet_wanted {
+            settings::allow_localnet_routing().map_err(|cause| Error::RouteLocalnet { cause })?;
+            self.localnet_wanted = false;
+        }
+        Ok(())
+    }
+}
+
+impl Applier for IptablesApplier {
+    type Observed = Observed;
+    type Plan = Restore;
+    type Error = Error;
+
+    fn observe(&mut self) -> Result<Observed, Error> {
+        if !self.counters.is_empty() {
+            let mut counters = Counters::open().map_err(Error::Counters)?;
+            for counter in &self.counters {
+                counters.ensure(*counter).map_err(Error::Counters)?;
+            }
+        }
+        let start = Instant::now();
+        // The legacy tool knows only tables that somebody has used; the rest is empty.
+        let save = self.tool.save(&[])?;
+        self.compare_at = Some(Instant::now() + start.elapsed() * COMPARING_SHARE);
+        let mut save = save;
+        for table in incompatible(&save) {
+            save += &self.save_known_chains(table)?;
+            self.compare_at = Some(Instant::now() + RARELY);
+        }
+        Ok(Observed { save })
+    }
+
+    fn apply(&mut self, plan: &Restore) -> Result<bool, Error> {
+        if plan.is_empty() {
+            self.allow_localnet()?;
+            return Ok(false);
+        }
+        self.restore(plan)?;
+        self.allow_localnet()?;
+        Ok(true)
+    }
+
+    /// A look at the canary is cheap and tells that everything was removed. Whether single rules were changed is only seen by comparing
+    /// all, which is due now and then.
+    fn is_untouched(&mut self) -> Result<bool, Error> {
+        if self.compare_at.is_none_or(|at| at <= Instant::now()) {
+            return Ok(false);
+        }
+        // Somebody who holds the lock is at work; what comes of it is seen the next time.
+        let canary = self.tool.has_chain(TableName::Mangle, CANARY)?;
+        Ok(canary != Presence::Missing)
+    }
+}
+
+/// The tables that the nft tool cannot print. It says so among its comments and goes on.
+fn incompatible(save: &str) -> Vec<TableName> {
+    let complains_about = |table: &TableName| {
+        let complaint = format!("# Table `{}' is incompatible", table.as_str());
+        save.lines().any(|line| line.starts_with(&complaint))
+    };
+    TableName::ALL.into_iter().filter(complains_about).collect()
+}
+
+/// The line of the input that a tool complained about: it says `line 12 failed` or `line 12: RULE_APPEND failed`.
+fn refused_line(error: &exec::Error, plan: &Restore) -> Option<String> {
+    const LONGEST: usize = 300;
+    let exec::Error::Failed { stderr, .. } = error else {
+        return None;
+    };
+    let after = stderr.split("line ").nth(1)?;
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    let number: usize = digits.parse().ok()?;
+    // Printed again rather than kept: a plan can be large, and failures are rare.
+    let input = plan.to_string();
+    let line = input.lines().nth(number.checked_sub(1)?)?;
+    Some(line.chars().take(LONGEST).collect())
+}

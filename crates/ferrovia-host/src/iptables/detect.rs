@@ -1,0 +1,350 @@
+//! Which of the kernel's two iptables rulesets this node uses.
+//!
+//! Rules in both would be in force at once, in an order nobody has planned. So we write where the kubelet has written, for it says so on
+//! purpose; else where a kube-proxy or anybody else has; else to nftables' side, which is where new machines are. What is found on the other
+//! side is told.
+
+use std::env;
+use std::ffi::OsStr;
+
+use ferrovia_core::dialect::iptables::{TableName, parse};
+use ferrovia_core::family::{Family, PerFamily};
+
+use super::tool::{Backend, Presence, Tool, tools_on};
+use crate::exec;
+
+/// Chains of the kubelet by which it tells others where it writes. In the mangle table, which is cheap to read.
+const HINTS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+/// A chain that every kube-proxy makes.
+const PREDECESSOR: &str = "KUBE-SERVICES";
+/// The oldest version with everything that is asked of it: a restoring tool that waits for the lock, and masquerading with fully random ports.
+const OLDEST: [u32; 3] = [1, 6, 2];
+
+/// Why the iptables mode cannot work here.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There are no tools.
+    #[error(
+        "the iptables mode needs {tool}, {tool}-save and {tool}-restore; none was found on PATH ({path}): install iptables, or use the nftables mode, which needs no tools"
+    )]
+    Missing {
+        /// What was looked for.
+        tool: String,
+        /// Where.
+        path: String,
+    },
+    /// The tools are too old.
+    #[error("{tool} is too old (\"{version}\"): 1.6.2 or newer is needed")]
+    TooOld {
+        /// Which.
+        tool: String,
+        /// What it says about itself.
+        version: String,
+    },
+    /// A tool fails.
+    #[error("cannot find out which iptables rules this node uses: {0}")]
+    Failed(#[from] exec::Error),
+}
+
+/// The tools to use, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detected {
+    /// Where this node's rules are.
+    pub backend: Backend,
+    /// Why, in words.
+    pub reason: &'static str,
+    /// The tool of each family asked for.
+    pub tools: PerFamily<Option<Tool>>,
+    /// What people should know: rules on the other side.
+    pub warnings: Vec<String>,
+}
+
+/// Finds the tools for these families and chooses among the kernel's two rulesets. Changes nothing.
+///
+/// # Errors
+/// If there are no tools, or they are too old, or fail.
+pub fn detect(families: &[Family]) -> Result<Detected, Error> {
+    detect_on(&env::var_os("PATH").unwrap_or_default(), families)
+}
+
+fn detect_on(path: &OsStr, families: &[Family]) -> Result<Detected, Error> {
+    let missing = |tool: String| Error::Missing {
+        tool,
+        path: path.to_string_lossy().into_owned(),
+    };
+    let tools = usable_tools(path, families)?;
+    if let Some(family) = families
+        .iter()
+        .find(|family| !tools.iter().any(|tool| tool.family == **family))
+    {
+        return Err(missing(plain_name(*family).into()));
+    }
+    let evidence = Evidence::gather(&tools)?;
+    let (backend, reason) = evidence.choose();
+    let mut chosen = PerFamily::default();
+    for family in families {
+        let mut of_family = tools.iter().filter(|tool| tool.family == *family);
+        let tool = of_family.find(|tool| tool.backend == backend).cloned();
+        let name = || backend.as_str().replace("iptables", plain_name(*family));
+        chosen[*family] = Some(tool.ok_or_else(|| missing(name()))?);
+    }
+    Ok(Detected {
+        backend,
+        reason,
+        tools: chosen,
+        warnings: evidence.warnings(backend),
+    })
+}
+
+/// The tools for these families, none of them too old.
+fn usable_tools(path: &OsStr, families: &[Family]) -> Result<Vec<Tool>, Error> {
+    let mut tools = tools_on(path);
+    tools.retain(|tool| families.contains(&tool.family));
+    for tool in &mut tools {
+        let version = tool.version()?;
+        if parse_version(&version).is_none_or(|found| found < OLDEST) {
+            let tool = tool.name();
+            return Err(Error::TooOld { tool, version });
+        }
+        if tool.backend == Backend::Chosen {
+            tool.backend = backend_of(&version);
+        }
+    }
+    Ok(tools)
+}
+
+fn plain_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    }
+}
+
+/// The numbers of `iptables v1.8.9 (nf_tables)`.
+fn parse_version(text: &str) -> Option<[u32; 3]> {
+    let version = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('v'))?;
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some([
+        numbers.next()??,
+        numbers.next()??,
+        numbers.next().flatten().unwrap_or(0),
+    ])
+}
+
+/// Before 1.8 there was only one.
+fn backend_of(version: &str) -> Backend {
+    if version.contains("nf_tables") {
+        Backend::Nft
+    } else {
+        Backend::Legacy
+    }
+}
+
+/// What was found on one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Side {
+    /// There is a tool for it.
+    has_tool: bool,
+    /// The kubelet says it writes here.
+    hint: bool,
+    /// A kube-proxy has written here.
+    predecessor: bool,
+    /// Somebody has rules here.
+    rules: bool,
+}
+
+/// What was found on both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Evidence {
+    nft: Side,
+    legacy: Side,
+}
+
+impl Evidence {
+    fn gather(tools: &[Tool]) -> Result<Self, exec::Error> {
+        let mut evidence = Self::default();
+        for tool in tools {
+            let side = match tool.backend {
+                Backend::Legacy => &mut evidence.legacy,
+                _ => &mut evidence.nft,
+            };
+            side.has_tool = true;
+            if !tool.has_tables() {
+                continue;
+            }
+            let mangle = tool.save(&["-t", "mangle"])?;
+            side.hint |= has_chain(&mangle, &HINTS);
+            side.predecessor |= tool.has_chain(TableName::Nat, PREDECESSOR)? == Presence::There;
+            side.rules |= side.hint || side.predecessor;
+        }
+        // Only where nothing tells is the whole looked at: it may be large.
+        if !evidence.nft.rules && !evidence.legacy.rules {
+            for tool in tools.iter().filter(|tool| tool.has_tables()) {
+                let has_rules = parse(&tool.save(&[])?)
+                    .iter()
+                    .any(|table| !table.rules.is_empty());
+                match tool.backend {
+                    Backend::Legacy => evidence.legacy.rules |= has_rules,
+                    _ => evidence.nft.rules |= has_rules,
+                }
+            }
+        }
+        Ok(evidence)
+    }
+
+    fn choose(&self) -> (Backend, &'static str) {
+        let Self { nft, legacy } = self;
+        for (reason, on_nft, on_legacy) in [
+            ("the kubelet uses it", nft.hint, legacy.hint),
+            (
+                "kube-proxy's rules are there",
+                nft.predecessor,
+                legacy.predecessor,
+            ),
+            ("this node's rules are there", nft.rules, legacy.rules),
+        ] {
+            if on_nft {
+                return (Backend::Nft, reason);
+            }
+            if on_legacy {
+                return (Backend::Legacy, reason);
+            }
+        }
+        if nft.has_tool {
+            (Backend::Nft, "there are no rules yet")
+        } else {
+            (Backend::Legacy, "there are no other tools")
+        }
+    }
+
+    fn warnings(&self, chosen: Backend) -> Vec<String> {
+        let (other, side) = match chosen {
+            Backend::Legacy => (Backend::Nft, &self.nft),
+            _ => (Backend::Legacy, &self.legacy),
+        };
+        let (other, chosen) = (other.as_str(), chosen.as_str());
+        let mut warnings = Vec::new();
+        if side.hint {
+            warnings.push(format!(
+                "the kubelet has chains in {other} as well as in {chosen}; we write to {chosen} only, and one of the two should go"
+            ));
+        }
+        if side.predecessor {
+            warnings.push(format!(
+                "kube-proxy's rules are in {other}, but this node uses {chosen}; both are in force until the old ones are removed"
+            ));
+        }
+        warnings
+    }
+}
+
+fn has_chain(save: &str, names: &[&str]) -> bool {
+    parse(save)
+        .iter()
+        .flat_map(|table| &table.chains)
+        .any(|chain| names.contains(&chain.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const NOTHING: Side = Side {
+        has_tool: true,
+        hint: false,
+        predecessor: false,
+        rules: false,
+    };
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(
+            parse_version("iptables v1.8.9 (nf_tables)"),
+            Some([1, 8, 9])
+        );
+        assert_eq!(parse_version("iptables v1.8 (legacy)"), Some([1, 8, 0]));
+        assert_eq!(parse_version("iptables 1.8"), None);
+        assert!(parse_version("iptables v1.4.21").unwrap() < OLDEST);
+        assert!(parse_version("iptables v1.10.0").unwrap() > OLDEST);
+    }
+
+    #[test]
+    fn the_kubelets_word_goes_before_rules_and_rules_before_the_default() {
+        let hint = Side {
+            hint: true,
+            ..NOTHING
+        };
+        let predecessor = Side {
+            predecessor: true,
+            ..NOTHING
+        };
+        let rules = Side {
+            rules: true,
+            ..NOTHING
+        };
+        let chosen = |nft, legacy| Evidence { nft, legacy }.choose().0;
+        assert_eq!(chosen(NOTHING, NOTHING), Backend::Nft);
+        assert_eq!(chosen(predecessor, hint), Backend::Legacy);
+        assert_eq!(chosen(hint, hint), Backend::Nft);
+        assert_eq!(chosen(rules, predecessor), Backend::Legacy);
+        assert_eq!(chosen(NOTHING, rules), Backend::Legacy);
+        assert_eq!(chosen(Side::default(), NOTHING), Backend::Legacy);
+    }
+
+    /// A folder with programs that say they are of some version, and otherwise nothing.
+    fn with_tools(test: &str, version: &str, check: impl FnOnce(&OsStr)) {
+        let name = format!("ferrovia-detect-{test}-{}", std::process::id());
+        let folder = env::temp_dir().join(name);
+        fs::create_dir(&folder).unwrap();
+        for program in ["iptables", "iptables-save", "iptables-restore"] {
+            let file = folder.join(program);
+            fs::write(&file, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        check(folder.as_os_str());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn missing_and_old_tools_are_named() {
+        with_tools("old", "iptables v1.4.21", |path| {
+            let error = detect_on(path, &[Family::V4]).unwrap_err().to_string();
+            assert!(
+                error.contains("iptables is too old (\"iptables v1.4.21\")"),
+                "{error}"
+            );
+        });
+        with_tools("one", "iptables v1.8.9 (nf_tables)", |path| {
+            let found = detect_on(path, &[Family::V4]).unwrap();
+            assert_eq!(found.backend, Backend::Nft);
+            let error = detect_on(path, &Family::ALL).unwrap_err().to_string();
+            assert!(error.contains("needs ip6tables, ip6tables-save"), "{error}");
+        });
+        let error = detect_on(OsStr::new("/nonexistent"), &[Family::V4]).unwrap_err();
+        assert!(error.to_string().contains("PATH (/nonexistent)"), "{error}");
+    }
+
+    #[test]
+    fn a_mix_is_told() {
+        let both = Side {
+            hint: true,
+            predecessor: true,
+            ..NOTHING
+        };
+        let evidence = Evidence {
+            nft: both,
+            legacy: both,
+        };
+        assert_eq!(evidence.warnings(Backend::Nft).len(), 2);
+        let one = Evidence {
+            nft: both,
+            legacy: NOTHING,
+        };
+        assert_eq!(one.warnings(Backend::Nft), [""; 0]);
+    }
+}

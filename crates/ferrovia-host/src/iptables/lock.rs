@@ -1,0 +1,248 @@
+//! The lock that the legacy tools share with everybody on the machine.
+//!
+//! A tool that is told to wait for it says nothing meanwhile. So we wait for it ourselves first, say who holds it when that takes long, and
+//! start the tool when it is free; the tool then takes it for the time it runs. Whoever comes in between makes the tool wait a little, which
+//! it does by itself.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Where the tools have it unless told otherwise.
+const DEFAULT: &str = "/run/xtables.lock";
+/// How often we try.
+const PAUSE: Duration = Duration::from_millis(50);
+/// After so long, people are told who holds it.
+const LONG: Duration = Duration::from_secs(2);
+
+/// Why the lock could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else has it.
+    #[error(
+        "{holder} has held the xtables lock ({}) for {waited:?}; nothing was written", path.display()
+    )]
+    Held {
+        /// The lock's file.
+        path: PathBuf,
+        /// Who, as far as can be told.
+        holder: String,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The file cannot be used.
+    #[error("cannot use the xtables lock {}: {cause}", path.display())]
+    Unusable {
+        /// The lock's file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// How much the lock has been used. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct LockUsage(Arc<Mutex<Usage>>);
+
+/// What [`LockUsage`] counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// How often we took it.
+    pub times: u64,
+    /// How long we held it the last time.
+    pub last_held: Duration,
+    /// How long we held it in all.
+    pub held: Duration,
+    /// How long we waited for it in all.
+    pub waited: Duration,
+}
+
+impl LockUsage {
+    /// What was counted so far.
+    pub fn get(&self) -> Usage {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self, waited: Duration, held: Duration) {
+        let mut usage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        usage.times += 1;
+        usage.last_held = held;
+        usage.held += held;
+        usage.waited += waited;
+    }
+}
+
+/// The lock.
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    path: PathBuf,
+    limit: Duration,
+}
+
+impl Lock {
+    /// The one the tools use, waited for at most so long.
+    pub(super) fn new(limit: Duration) -> Self {
+        let path = env::var_os("XTABLES_LOCKFILE").unwrap_or_else(|| OsString::from(DEFAULT));
+        Self {
+            path: path.into(),
+            limit,
+        }
+    }
+
+    /// Waits until it is free; answers with how long that took.
+    pub(super) fn wait_until_free(&self) -> Result<Duration, LockError> {
+        let unusable = |cause| LockError::Unusable {
+            path: self.path.clone(),
+            cause,
+        };
+        let start = Instant::now();
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&self.path)
+            .map_err(unusable)?;
+        let mut told = false;
+        loop {
+            match file.try_lock() {
+                // Closing the file gives it back.
+                Ok(()) => return Ok(start.elapsed()),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(cause)) => return Err(unusable(cause)),
+            }
+            let waited = start.elapsed();
+            if waited >= self.limit {
+                return Err(LockError::Held {
+                    path: self.path.clone(),
+                    holder: holder(&file),
+                    waited,
+                });
+            }
+            if waited >= LONG && !told {
+                tracing::warn!(holder = holder(&file), lock = %self.path.display(), "waiting for the xtables lock");
+                told = true;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Who holds the lock on a file, for people.
+fn holder(file: &File) -> String {
+    let unknown = || "a process that cannot be seen from here".to_owned();
+    let Ok(meta) = file.metadata() else {
+        return unknown();
+    };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+        return unknown();
+    };
+    // The kernel lists device and inode; device numbers are written differently by different file systems, inodes are enough.
+    let Some(pid) = locks.lines().find_map(|line| holder_in(line, meta.ino())) else {
+        return unknown();
+    };
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    match name.trim() {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    }
+}
+
+/// The process of a line such as `1: FLOCK  ADVISORY  WRITE 1234 00:19:567 0 EOF`, if it holds this file's lock. A line with `->` is about
+/// somebody who waits; a number that is not positive about somebody in a PID namespace beyond ours.
+fn holder_in(line: &str, inode: u64) -> Option<u32> {
+    let mut words = line.split_whitespace().skip(1);
+    if words.next()? != "FLOCK" {
+        return None;
+    }
+    let pid: u32 = words.nth(2)?.parse().ok()?;
+    let found: u64 = words.next()?.rsplit(':').next()?.parse().ok()?;
+    (found == inode && pid > 0).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lock file of its own, removed at the end.
+    struct Own(Lock);
+
+    impl Own {
+        fn new(test: &str, limit: Duration) -> Self {
+            let path = env::temp_dir().join(format!("ferrovia-lock-{test}-{}", std::process::id()));
+            Self(Lock { path, limit })
+        }
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0.path);
+        }
+    }
+
+    #[test]
+    fn a_free_lock_is_not_waited_for_and_is_given_back() {
+        let own = Own::new("free", Duration::ZERO);
+        own.0.wait_until_free().unwrap();
+        own.0.wait_until_free().unwrap();
+    }
+
+    #[test]
+    fn whoever_holds_it_too_long_is_named() {
+        let own = Own::new("held", Duration::from_millis(100));
+        let file = File::create(&own.0.path).unwrap();
+        file.lock().unwrap();
+        let error = own.0.wait_until_free().unwrap_err().to_string();
+        let me = format!("process {} (", std::process::id());
+        assert!(error.starts_with(&me), "{error}");
+    }
+
+    #[test]
+    fn it_is_waited_for() {
+        let own = Own::new("waited", Duration::from_secs(60));
+        let file = File::create(&own.0.path).unwrap();
+        file.lock().unwrap();
+        let free = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(150));
+            drop(file);
+        });
+        assert!(own.0.wait_until_free().unwrap() >= Duration::from_millis(100));
+        free.join().unwrap();
+    }
+
+    #[test]
+    fn a_place_for_it_that_is_not_there_is_an_error() {
+        let lock = Lock {
+            path: "/nonexistent/lock".into(),
+            limit: Duration::ZERO,
+        };
+        let error = lock.wait_until_free().unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/lock"), "{error}");
+    }
+
+    #[test]
+    fn lines_about_others_do_not_count() {
+        let line = "1: FLOCK  ADVISORY  WRITE 1234 00:19:567 0 EOF";
+        assert_eq!(holder_in(line, 567), Some(1234));
+        assert_eq!(holder_in(line, 568), None);
+        assert_eq!(
+            holder_in("1: -> FLOCK  ADVISORY  WRITE 1234 00:19:567 0 EOF", 567),
+            None
+        );
+        assert_eq!(
+            holder_in("1: POSIX  ADVISORY  WRITE 1234 00:19:567 0 EOF", 567),
+            None
+        );
+        assert_eq!(
+            holder_in("1: FLOCK  ADVISORY  WRITE -1 00:19:567 0 EOF", 567),
+            None
+        );
+        assert_eq!(holder_in("", 567), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! iptables, by the programs of the node.
+//!
+//! [`remove_leftovers`] removes what a kube-proxy left behind. For the iptables mode [`detect`] finds the tools and which of the kernel's two
+//! rulesets this node uses, and [`IptablesApplier`] writes and reads with them. The legacy tools share a lock with everybody on the machine
+//! (`lock.rs`). `counters.rs` makes the kernel's named counters, `settings.rs` is about the two kernel settings the mode depends on. What is
+//! to be written is decided in `ferrovia-core`.
+
+mod applier;
+mod counters;
+mod detect;
+mod leftovers;
+mod lock;
+mod settings;
+mod tool;
+
+pub use applier::{Error as ApplyError, IptablesApplier};
+pub use counters::{Counter, Counters};
+pub use detect::{Detected, Error as DetectError, detect};
+pub use leftovers::{
+    Error as LeftoversError, Removed, RemovedWith, remove_leftovers, remove_leftovers_beside,
+};
+pub use lock::{LockError, LockUsage, Usage};
+pub use settings::is_liberal;
+pub use tool::{Backend, Tool};
