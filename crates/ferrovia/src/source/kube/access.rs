@@ -117,6 +117,17 @@ impl ApiAccess {
             proxy = cluster.proxy_url.take().filter(|url| !url.is_empty());
         }
         let mut config = Config::try_from(kubeconfig).map_err(fail)?;
+        // The library takes it for an authority that nobody has, and no server could ever be reached.
+        if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+            return Err(AccessError::Kubeconfig {
+                path: path.to_owned(),
+                field: "clusters[].cluster.certificate-authority",
+                what: match &authority {
+                    Some(file) => format!("there is no PEM certificate in {file}"),
+                    None => "there is no PEM certificate in the data".to_owned(),
+                },
+            });
+        }
         // The library would apply the environment's exceptions to the proxy's address instead of the server's.
         config.proxy_url = match proxy {
             Some(url) => Some(

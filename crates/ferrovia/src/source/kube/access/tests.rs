@@ -155,3 +155,22 @@ fn outside_a_cluster_the_error_says_what_to_give() {
             .starts_with("neither a kubeconfig nor a master address")
     );
 }
+
+#[test]
+fn an_authority_without_a_certificate_is_refused() {
+    let folder = Folder::new("authority");
+    let with = |cluster: &str| kubeconfig("{}").replace("6443'", &format!("6443', {cluster}"));
+    for content in ["", "nonsense"] {
+        folder.write("ca.crt", content);
+        let path = folder.write("kubeconfig", &with("certificate-authority: ca.crt"));
+        let said = refusal(path);
+        assert!(
+            said.contains("certificate-authority") && said.contains("ca.crt"),
+            "{said}"
+        );
+    }
+    // "nonsense"
+    let data = with("certificate-authority-data: bm9uc2Vuc2U=");
+    let said = refusal(folder.write("kubeconfig", &data));
+    assert!(said.contains("certificate-authority"), "{said}");
+}
