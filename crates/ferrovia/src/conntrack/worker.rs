@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::conntrack::Cleanup;
 use ferrovia_host::conntrack::{self, Removed, Stale};
+use ferrovia_host::privileges::{self, RULES};
 
 /// After a failure it is tried again so much later, and after each further one twice as much.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -53,7 +54,13 @@ impl Cleaner {
         let theirs = Arc::clone(&shared);
         thread::Builder::new()
             .name("conntrack".into())
-            .spawn(move || work(&theirs, report))?;
+            .spawn(move || {
+                // Whoever starts us may be allowed more than this takes.
+                if let Err(error) = privileges::drop_in_this_thread(&[RULES.capability]) {
+                    tracing::debug!(%error, "going on with more privileges than needed");
+                }
+                work(&theirs, report);
+            })?;
         Ok(Self { shared })
     }
 
