@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
 
 use super::source;
 use super::watch::spawn;
@@ -23,6 +24,9 @@ use crate::sync::Inputs;
 /// Objects that are older than this are told by `/healthz`: the API server sends a sign of life about every minute, and a watch that is
 /// silent is given up after three.
 const STALE_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// How long the API server may take for the events of a start that fails.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Work that is done beside everything else.
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -111,6 +115,25 @@ impl Io {
             self.servers.push(server);
         }
         Ok(())
+    }
+
+    /// For an end before the thread was started: what there is to tell is told first, if that does not take long.
+    pub(super) fn post_notices(self) {
+        // Posting ends when nobody is left who could tell more.
+        drop(self.notices);
+        let posted = self.runtime.block_on(async {
+            timeout(LAST_WORDS, async {
+                for task in self.tasks {
+                    task.await;
+                }
+            })
+            .await
+        });
+        if posted.is_err() {
+            tracing::debug!("the API server took too long to take events");
+        }
+        // Somebody may still be looking up the server's address, and nobody waits for that.
+        self.runtime.shutdown_background();
     }
 
     /// Starts the thread and the source. The servers answer as long as what is returned lives.

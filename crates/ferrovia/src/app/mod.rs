@@ -61,7 +61,10 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     }
     inputs.send(Input::Addresses(watch::local_addresses()?))?;
 
-    io.serve(&config, mode, log)?;
+    if let Err(error) = io.serve(&config, mode, log) {
+        io.post_notices();
+        return Err(error);
+    }
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
     let mut reporter = reporter(&config, mode, &io, supported, listen, inputs.clone())?;
     findings
