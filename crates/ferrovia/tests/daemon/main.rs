@@ -1,4 +1,5 @@
-//! The daemon as people run it: the real program in a node's namespace, a folder of manifests, packets from all sides.
+//! The daemon as people run it: the real program in a node's namespace, objects from a folder or from an API server, packets from all
+//! sides.
 //!
 //! - `follow`: what happens when files, addresses and objects change while it runs
 //! - `restart`: ending, being killed, starting again
@@ -6,8 +7,10 @@
 //! - `takeover`: kube-proxy was here before
 //! - `counters`: what is counted, for whom, and for how long
 //! - `command`: exit codes, messages, privileges
+//! - `cluster`: in the place of a kube-proxy
 //! - `random`: any chain of changes ends like one full sync
 
+mod cluster;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;

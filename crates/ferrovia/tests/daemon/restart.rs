@@ -2,23 +2,10 @@
 
 use std::time::Duration;
 
-use ferrovia_host::nft::Nft;
-use ferrovia_lab::Role;
-
 use super::support::{Node, service, web};
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq";
-
-fn generation(node: &Node) -> u32 {
-    let _inside = node
-        .world
-        .enter(Role::Node)
-        .expect("the node can be entered");
-    Nft::open()
-        .and_then(|mut nft| nft.generation())
-        .expect("nf_tables answers")
-}
 
 #[test]
 fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
@@ -39,12 +26,12 @@ fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
     );
     assert_eq!(node.stop(libc::SIGTERM), Some(0));
     node.expect(ANSWERS);
-    let before = generation(&node);
+    let before = node.generation();
     assert!(node.once().status.success());
     node.start();
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(
-        generation(&node),
+        node.generation(),
         before,
         "nothing was written:\n{}",
         node.log()
@@ -84,10 +71,10 @@ fn killed_at_any_moment_it_comes_back_to_the_same_state() {
         node.stop(libc::SIGKILL);
     }
     node.start();
-    let before = generation(&node);
+    let before = node.generation();
     assert!(node.once().status.success());
     assert_eq!(
-        generation(&node),
+        node.generation(),
         before,
         "the state is whole:\n{}",
         node.log()

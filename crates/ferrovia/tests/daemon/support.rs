@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ferrovia_host::nft::Nft;
 use ferrovia_lab::{Case, Role, Session, Spec, World};
 
 /// How long anything may take that should happen soon. Generous: a loaded machine must not fail a test.
@@ -92,12 +93,16 @@ impl Node {
     /// Starts the daemon and waits until all services are in the kernel.
     pub(crate) fn start(&self) {
         self.start_without_waiting();
-        self.wait_for_log("ready");
+        self.wait_until_ready();
     }
 
     pub(crate) fn start_without_waiting(&self) {
-        let mut child = self
-            .run_command()
+        self.spawn(self.run_command());
+    }
+
+    /// Starts a daemon, in the place of the one before, if any. It must have ended.
+    pub(crate) fn spawn(&self, mut command: Command) {
+        let mut child = command
             .stderr(Stdio::piped())
             .spawn()
             .expect("ferrovia can be started");
@@ -128,6 +133,53 @@ impl Node {
                 Err(format!("no {words:?} in the log:\n{}", self.log()))
             }
         });
+    }
+
+    /// Waits until all services are in the kernel.
+    pub(crate) fn wait_until_ready(&self) {
+        self.wait_for_log("ready: all services");
+    }
+
+    /// Something of the daemon, which must have been started.
+    fn daemon<T>(&self, look: impl FnOnce(&mut Daemon) -> T) -> T {
+        look(self.running().as_mut().expect("the daemon was started"))
+    }
+
+    /// The daemon's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.daemon(|daemon| daemon.child.id())
+    }
+
+    /// Whether the daemon has not ended yet.
+    pub(crate) fn is_running(&self) -> bool {
+        self.daemon(|daemon| daemon.child.try_wait())
+            .expect("the daemon is our child")
+            .is_none()
+    }
+
+    /// Waits for the daemon to end by itself; answers with its exit code.
+    pub(crate) fn wait_for_exit(&self) -> Option<i32> {
+        wait(|| {
+            if self.is_running() {
+                Err(format!("it goes on running; log:\n{}", self.log()))
+            } else {
+                Ok(())
+            }
+        });
+        self.daemon(|daemon| daemon.child.wait())
+            .expect("the daemon is our child")
+            .code()
+    }
+
+    /// Counts the transactions of anybody on the node.
+    pub(crate) fn generation(&self) -> u32 {
+        let _inside = self
+            .world
+            .enter(Role::Node)
+            .expect("the node can be entered");
+        Nft::open()
+            .and_then(|mut nft| nft.generation())
+            .expect("nf_tables answers")
     }
 
     /// Ends the daemon with a signal; answers with its exit code, if it ended by itself.

@@ -1,0 +1,217 @@
+//! The API server is away, forgets what was, or falls silent.
+
+use std::fs::File;
+use std::process::Child;
+use std::time::Duration;
+
+use ferrovia_lab::Role;
+use ferrovia_lab::apiserver::{Fault, Kind, Options, Target, Verb};
+
+use super::{Cluster, HEALTH, METRICS};
+use crate::support::{service, wait, web};
+
+const OLD: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080
+pod-c > 10.96.0.11:80 => 10.244.2.11:8080
+pod-c > 10.96.0.12:80 => 10.244.2.12:8080";
+
+const NEW: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
+pod-c > 10.96.0.11:80 => 10.244.2.11:8080
+pod-c > 10.96.0.12:80 => dropped
+pod-c > 10.96.0.13:80 => 10.244.1.11:8080";
+
+/// What `OLD` is about.
+fn before(cluster: &Cluster) {
+    cluster.apply(&web(&["1.10"]));
+    cluster.apply(&service("same", 11, 30081, &["2.11"]));
+    cluster.apply(&service("gone", 12, 30082, &["2.12"]));
+}
+
+/// Makes of it what `NEW` is about.
+fn meanwhile(cluster: &Cluster) {
+    cluster.apply(&web(&["2.10"]));
+    cluster.delete_service("gone");
+    cluster.apply(&service("new", 13, 30083, &["1.11"]));
+}
+
+/// Requests to the API server that were not answered.
+fn wait_for_failures(cluster: &Cluster, least: f64) {
+    cluster.wait_for_metric("rest_client_requests_total", &[r#"code="<error>""#], least);
+}
+
+/// `nft monitor` on the node.
+struct Monitor<'a> {
+    cluster: &'a Cluster,
+    child: Child,
+}
+
+impl<'a> Monitor<'a> {
+    /// Listens, for certain.
+    fn start(cluster: &'a Cluster) -> Self {
+        let log = File::create(cluster.node.folder().join("monitor")).expect("it is ours");
+        let mut command = cluster.node.world.exec(Role::Node, "nft");
+        let child = command.arg("monitor").stdout(log).spawn();
+        let monitor = Self {
+            cluster,
+            child: child.expect("nft can be run"),
+        };
+        wait(|| {
+            let tables = "add table ip probe\ndelete table ip probe\n";
+            cluster.node.feed("nft", &["-f", "-"], tables);
+            match monitor.heard().contains("probe") {
+                true => Ok(()),
+                false => Err("nft monitor hears nothing".to_owned()),
+            }
+        });
+        monitor
+    }
+
+    fn heard(&self) -> String {
+        let path = self.cluster.node.folder().join("monitor");
+        std::fs::read_to_string(path).expect("it is there")
+    }
+}
+
+impl Drop for Monitor<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_difference() {
+    let cluster = Cluster::new();
+    before(&cluster);
+    cluster.start();
+    assert_eq!(cluster.node.stop(libc::SIGTERM), Some(0));
+    cluster.api.refuse_connections(true).expect("it runs");
+    meanwhile(&cluster);
+    let monitor = Monitor::start(&cluster);
+    let generation = cluster.node.generation();
+
+    cluster.start_without_waiting();
+    wait_for_failures(&cluster, 5.0);
+    assert_eq!(cluster.get(HEALTH, "/healthz").code, 503);
+    assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
+    assert_eq!(cluster.node.generation(), generation);
+    cluster.node.expect(OLD);
+
+    cluster.api.refuse_connections(false).expect("it runs");
+    cluster.node.expect_soon(NEW);
+    assert_eq!(cluster.get_soon(HEALTH, "/healthz", 200).code, 200);
+    // The last of our changes is heard of after all others.
+    wait(|| match monitor.heard().contains("10.96.0.13") {
+        true => Ok(()),
+        false => Err(monitor.heard()),
+    });
+    let heard = monitor.heard();
+    assert!(!heard.contains("10.96.0.11"), "{heard}");
+    assert!(!heard.contains("table ip ferrovia"), "{heard}");
+}
+
+#[test]
+fn while_the_server_is_away_nothing_changes_and_then_all_that_did() {
+    away_and_back(|_| {});
+}
+
+#[test]
+fn a_server_that_forgot_what_was_is_asked_for_everything() {
+    let cluster = away_and_back(|cluster| cluster.api.compact());
+    for kind in ["Service", "EndpointSlice"] {
+        let resource = format!("resource=\"{kind}\"");
+        cluster.wait_for_metric("ferrovia_relists_total", &[&resource], 1.0);
+    }
+}
+
+fn away_and_back(meanwhile_too: impl FnOnce(&Cluster)) -> Cluster {
+    let cluster = Cluster::new();
+    before(&cluster);
+    cluster.start();
+    cluster.node.expect(OLD);
+    let monitor = Monitor::start(&cluster);
+    let generation = cluster.node.generation();
+
+    cluster.api.refuse_connections(true).expect("it runs");
+    cluster.api.reset_connections();
+    wait_for_failures(&cluster, 1.0);
+    meanwhile(&cluster);
+    meanwhile_too(&cluster);
+    cluster.node.expect(OLD);
+    assert_eq!(cluster.node.generation(), generation);
+    assert_eq!(cluster.get(HEALTH, "/healthz").code, 200);
+
+    cluster.api.refuse_connections(false).expect("it runs");
+    cluster.node.expect_soon(NEW);
+    let heard = monitor.heard();
+    assert!(
+        !heard.contains("10.96.0.11"),
+        "what did not change was written:\n{heard}"
+    );
+    drop(monitor);
+    cluster
+}
+
+#[test]
+fn a_watch_that_hangs_shows_in_the_age_of_the_data() {
+    let cluster = Cluster::with(Options {
+        bookmark_every: Duration::from_millis(100),
+        ..Options::default()
+    });
+    cluster.apply_node(|_| {});
+    cluster.apply(&web(&["2.10"]));
+    cluster.start();
+    let age = || cluster.metric("ferrovia_data_age_seconds", &[]);
+    let wait_for = |what: &str, holds: &dyn Fn(f64) -> bool| {
+        wait(|| match age() {
+            age if holds(age) => Ok(()),
+            age => Err(format!("{what}: the data are {age} s old")),
+        });
+    };
+    wait_for("all is well", &|age| age < 1.0);
+    cluster
+        .api
+        .inject(Target::watch(Kind::EndpointSlice), Fault::Silence);
+    wait_for("slices are silent", &|age| age > 2.0);
+    // Far from the five minutes after which it is told to load balancers.
+    assert_eq!(cluster.get(HEALTH, "/healthz").code, 200);
+    assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
+    cluster.api.heal().expect("it runs");
+    wait_for("all is well again", &|age| age < 1.0);
+    cluster.apply(&web(&["2.11"]));
+    cluster
+        .node
+        .expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.11:8080");
+}
+
+#[test]
+fn a_token_that_is_not_accepted_any_more_is_read_again() {
+    let cluster = Cluster::new();
+    cluster.apply(&web(&["2.10"]));
+    cluster.start();
+    cluster.api.rotate_token();
+    cluster
+        .api
+        .kubeconfig(cluster.node.folder())
+        .expect("it can be written");
+    cluster.api.reset_connections();
+    cluster.apply(&web(&["2.11"]));
+    cluster
+        .node
+        .expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.11:8080");
+}
+
+#[test]
+fn a_server_that_answers_nothing_at_all_is_waited_for() {
+    let cluster = Cluster::new();
+    cluster.apply(&web(&["2.10"]));
+    cluster.api.inject(Target::verb(Verb::Watch), Fault::Hang);
+    cluster.start_without_waiting();
+    cluster
+        .api
+        .wait_until(|api| !api.requests().is_empty())
+        .expect("it is asked");
+    cluster.get_soon(HEALTH, "/livez", 200);
+    cluster.get_soon(METRICS, "/healthz", 200);
+    assert_eq!(cluster.node.on_node("nft", &["list", "tables"]), "");
+    assert_eq!(cluster.node.stop(libc::SIGTERM), Some(0), "it ends at once");
+}
