@@ -127,6 +127,10 @@ fn rotate(server: &ApiServer, source: &Source, publish: impl FnOnce()) {
     server.rotate_token();
     publish();
     server.reset_connections();
+    // Told on the old connection, the change would need no new token.
+    server
+        .wait_until(|server| server.requests().iter().any(|r| r.user.is_none()))
+        .unwrap();
     server.apply(service("web", 81)).unwrap();
     source.wait(|told| told.is(&web("web"), "81"));
     let refused = server
