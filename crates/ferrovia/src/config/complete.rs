@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::decode::{LARGEST_FILE, decode};
 use super::defaults::{self, HEALTH_PORT, METRICS_PORT, add_port};
+use super::duration::GoDuration;
 use super::file::Document;
 use super::flags::Typed;
 use super::validate::FieldError;
@@ -108,8 +109,31 @@ fn fold_flags(typed: &mut Typed) -> Result<(), ConfigError> {
             problem: "Invalid value: \"\": must be a valid CIDR (such as 10.100.0.0/16); leave --cluster-cidr out if there is none".to_owned(),
         }]));
     }
+    if !typed.document.ferrovia.manifests.is_empty() {
+        fold_limits(typed);
+    }
     fold_addresses(typed);
     Ok(())
+}
+
+/// A machine without Kubernetes keeps the kernel's limits that no flag asks to change.
+fn fold_limits(typed: &mut Typed) {
+    let is_default = |flag| !typed.is_given(flag);
+    let [per_core, established, close_wait] = [
+        is_default("conntrack-max-per-core"),
+        is_default("conntrack-tcp-timeout-established"),
+        is_default("conntrack-tcp-timeout-close-wait"),
+    ];
+    let conntrack = &mut typed.document.conntrack;
+    if per_core {
+        conntrack.max_per_core = Some(0);
+    }
+    if established {
+        conntrack.tcp_established_timeout = Some(GoDuration::default());
+    }
+    if close_wait {
+        conntrack.tcp_close_wait_timeout = Some(GoDuration::default());
+    }
 }
 
 fn fold_addresses(typed: &mut Typed) {
