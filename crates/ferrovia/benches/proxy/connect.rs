@@ -20,6 +20,9 @@ const WARM_UP: usize = 200;
 /// An answer comes in microseconds; this only keeps a broken ruleset from hanging the run.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A connection takes far less.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
 /// How long `connect` takes, by way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latency {
@@ -58,6 +61,11 @@ pub(crate) fn latency(world: &World, size: Size) -> anyhow::Result<Latency> {
         }
     }
     Ok(latency)
+}
+
+/// Whether a connection is made at once. Where nothing is known of an address, packets vanish: to wait longer is of no use.
+pub(crate) fn is_answered(to: SocketAddrV4) -> bool {
+    TcpStream::connect_timeout(&to.into(), AT_ONCE).is_ok()
 }
 
 /// The name of the pod that answers a call.

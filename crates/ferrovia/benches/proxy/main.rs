@@ -8,24 +8,37 @@
 //! - [`orders`]: what the measuring process says to the measured one; [`proxy`]: the measured one; [`subject`]: the grip on it.
 //! - [`measure`]: all figures of a size, with [`change`] and [`connect`] for the finer ones.
 //! - [`kube_proxy`]: the ruleset to compare with, loaded in the same run.
-//! - [`report`]: figures become a table, laid out by [`table`].
+//! - [`api`]: the daemon as people run it, following an API server.
+//! - [`conntrack`]: removing stale flows.
+//! - [`process`]: memory and CPU time of a process.
+//! - [`report`]: figures become a table, laid out by [`table`], in the words of [`show`].
 //!
-//! `BENCH_QUICK=1` runs the two smaller sizes and leaves the slow comparison out. `cargo test --benches` runs it too, with a tiny size
-//! that gives no figures worth reading but shows that all of it works.
+//! `BENCH_QUICK=1` runs the smaller sizes and leaves the slow comparison out. `cargo bench --bench proxy -- api` runs one section
+//! (`engine`, `api`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
+//! that it works.
 
+mod api;
 mod change;
 mod cluster;
 mod connect;
+mod conntrack;
+#[path = "../../../ferrovia-host/tests/conntrack/entries.rs"]
+mod entries;
 mod figures;
 mod kube_proxy;
 mod measure;
 mod orders;
+mod process;
 mod proxy;
 mod report;
+mod show;
 mod subject;
 mod table;
+#[path = "../../../ferrovia-host/tests/conntrack/wanted.rs"]
+mod wanted;
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use ferrovia_lab::World;
@@ -35,6 +48,24 @@ use crate::cluster::Size;
 /// The argument that makes this binary the measured process.
 const PROXY: &str = "--proxy";
 
+/// Arguments that choose among the sections; without any, all are measured.
+const SECTIONS: [&str; 3] = [ENGINE, API, CONNTRACK];
+const ENGINE: &str = "engine";
+const API: &str = "api";
+const CONNTRACK: &str = "conntrack";
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// Just enough to show that all of it works.
+    Tiny,
+    /// The smaller sizes.
+    Quick,
+    /// Everything.
+    Full,
+}
+
+/// The sizes that the engine is measured with.
 const SIZES: [Size; 4] = [
     Size::new(1_000, 2),
     Size::new(10_000, 2),
@@ -43,6 +74,8 @@ const SIZES: [Size; 4] = [
 ];
 /// The size that the comparison is made with.
 const COMPARED: Size = Size::new(10_000, 2);
+/// The sizes that the daemon is measured with.
+const API_SIZES: [Size; 2] = [Size::new(10_000, 2), Size::new(44_000, 1)];
 /// For a run that is only to show that everything works.
 const TINY: Size = Size::new(400, 2);
 
@@ -54,21 +87,38 @@ fn main() -> anyhow::Result<()> {
     }
     World::sweep()?;
     // Cargo says `--bench` to a benchmark that it runs as such.
-    if !has("--bench") {
-        println!("{}", measure_all(&[TINY], Some(TINY))?);
-        return Ok(());
-    }
-    let report = if std::env::var_os("BENCH_QUICK").is_some_and(|value| value != "0") {
-        measure_all(&SIZES[..2], None)?
+    let extent = if !has("--bench") {
+        Extent::Tiny
+    } else if std::env::var_os("BENCH_QUICK").is_some_and(|value| value != "0") {
+        Extent::Quick
     } else {
-        measure_all(&SIZES, Some(COMPARED))?
+        Extent::Full
     };
-    println!("\n{report}");
-    keep(&report)
+    let is_asked = |section: &str| has(section) || !SECTIONS.into_iter().any(has);
+    let mut page = report::head()?;
+    if is_asked(ENGINE) {
+        page += &engine(extent)?;
+    }
+    if is_asked(API) {
+        page += &api(extent)?;
+    }
+    if is_asked(CONNTRACK) {
+        page += &conntrack::section(extent)?;
+    }
+    println!("\n{page}");
+    match extent {
+        Extent::Tiny => Ok(()),
+        Extent::Quick | Extent::Full => keep(&page),
+    }
 }
 
-/// Measures sizes, and kube-proxy's shape of one of them if asked to; answers with the report.
-fn measure_all(sizes: &[Size], compared: Option<Size>) -> anyhow::Result<String> {
+/// Measures the engine alone, and kube-proxy's shape of one size.
+fn engine(extent: Extent) -> anyhow::Result<String> {
+    let (sizes, compared) = match extent {
+        Extent::Tiny => (&[TINY][..], Some(TINY)),
+        Extent::Quick => (&SIZES[..2], None),
+        Extent::Full => (&SIZES[..], Some(COMPARED)),
+    };
     let mut results = Vec::new();
     for size in sizes {
         eprintln!("measuring {size} ...");
@@ -81,18 +131,34 @@ fn measure_all(sizes: &[Size], compared: Option<Size>) -> anyhow::Result<String>
         }
         None => None,
     };
-    report::report(&results, comparison.as_ref())
+    report::section(&results, comparison.as_ref())
 }
 
-/// Writes the report to `bench/proxy.md` in Cargo's target folder.
-fn keep(report: &str) -> anyhow::Result<()> {
+/// Measures the daemon with an API server. Many changes a second are made with the first size only.
+fn api(extent: Extent) -> anyhow::Result<String> {
+    let (sizes, seconds) = match extent {
+        Extent::Tiny => (&[TINY][..], 1),
+        Extent::Quick => (&API_SIZES[..1], 5),
+        Extent::Full => (&API_SIZES[..], 60),
+    };
+    let churns = std::iter::once(Some(Duration::from_secs(seconds))).chain(std::iter::repeat(None));
+    let mut results = Vec::new();
+    for (size, churn) in sizes.iter().zip(churns) {
+        eprintln!("measuring {size} through the API server ...");
+        results.push(api::measure(*size, churn)?);
+    }
+    Ok(api::report::section(&results)?)
+}
+
+/// Writes the page to `bench/proxy.md` in Cargo's target folder.
+fn keep(page: &str) -> anyhow::Result<()> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
         .context("Cargo's folder for temporary files has no parent")?;
     let folder = target.join("bench");
     let file = folder.join("proxy.md");
     std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(&file, report))
+        .and_then(|()| std::fs::write(&file, page))
         .with_context(|| format!("cannot write {}", file.display()))?;
     eprintln!("written to {}", file.display());
     Ok(())

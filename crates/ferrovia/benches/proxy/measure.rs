@@ -9,7 +9,8 @@ use crate::cluster::{Size, TARGET_PORT};
 use crate::connect::{self, Latency};
 use crate::figures::Samples;
 use crate::orders::{Cost, Order};
-use crate::subject::{Memory, Subject};
+use crate::process::Memory;
+use crate::subject::Subject;
 
 /// How often all is loaded, each time into a new world by a new process.
 const LOADS: usize = 5;

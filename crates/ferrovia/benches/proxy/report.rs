@@ -1,4 +1,4 @@
-//! The figures as a page: a table with the goals beside what was reached, and how to read it.
+//! How the page begins, and the engine's section of it: a table with the goals beside what was reached, and how to read it.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,11 +10,11 @@ use crate::connect::Latency;
 use crate::figures::Samples;
 use crate::kube_proxy::Comparison;
 use crate::measure::Figures;
+use crate::show::{both, goal, mark, memory, ratio, show};
 use crate::table::Table;
 
 /// What is said below the tables.
 const NOTES: &str = "\
-- ✓ and ✗ say whether a goal (in brackets) was reached on this machine in this run; nothing fails on a ✗.
 - Full sync: from the first object handed to the engine to the kernel's word that both families are written. Decoding objects is not in it, \
 the making of the test's objects neither. Median of five runs, each in a new namespace by a new process.
 - Until the new pod answers: one endpoint of one service is replaced; the clock starts before the change is handed to the proxy's process and \
@@ -30,30 +30,38 @@ without anything of the lab.
 node under test. 3,000 of each in turn; client and server are one thread, so no scheduling is in it.
 ";
 
-/// Writes the page.
-pub(crate) fn report(
+/// How the page begins.
+pub(crate) fn head() -> anyhow::Result<String> {
+    Ok(format!(
+        "# Ferrovia, nftables mode: what it costs\n\n{}\n\n\
+- ✓ and ✗ say whether a goal (in brackets) was reached on this machine in this run; nothing fails on a ✗.\n\n",
+        machine()?
+    ))
+}
+
+/// The section about the engine.
+pub(crate) fn section(
     results: &[Figures],
     comparison: Option<&Comparison>,
 ) -> anyhow::Result<String> {
-    let mut page = String::from("# Ferrovia, nftables mode: what it costs\n\n");
-    writeln!(page, "{}\n", machine()?)?;
+    let mut page = String::from("## The engine alone\n\n");
     writeln!(page, "{}", figures(results))?;
     let find = |size| results.iter().find(|figures| figures.size == size);
     let ends = find(Size::new(1_000, 2)).zip(find(Size::new(50_000, 2)));
     if let Some((small, large)) = ends {
         writeln!(page, "{}\n", growth(small, large))?;
     }
+    writeln!(
+        page,
+        "{NOTES}\
+- The first service, the last and {WATCHED} in between have one endpoint, a pod that answers, instead of made-up ones.\n"
+    )?;
     if let Some(theirs) = comparison
         && let Some(ours) = find(theirs.size)
     {
         writeln!(page, "## {} in kube-proxy's shape\n", theirs.size)?;
         writeln!(page, "{}", ratios(ours, theirs))?;
     }
-    writeln!(
-        page,
-        "## How to read this\n\n{NOTES}\
-- The first service, the last and {WATCHED} in between have one endpoint, a pod that answers, instead of made-up ones."
-    )?;
     Ok(page)
 }
 
@@ -210,61 +218,8 @@ fn memory_goal(size: Size) -> Option<u64> {
     (size == Size::new(10_000, 2)).then_some(25 << 10)
 }
 
-fn both(samples: &Samples) -> String {
-    format!("{} / {}", show(samples.p50()), show(samples.p99()))
-}
-
 fn over_direct(latency: &Latency, way: &Samples) -> String {
     let microseconds = |samples: &Samples| samples.p50().as_secs_f64() * 1e6;
     let over = microseconds(way) - microseconds(&latency.direct);
     format!("{over:+.1} µs (≤ 10 {})", mark(over <= 10.0))
-}
-
-fn goal(reached: Duration, goal: Option<Duration>) -> String {
-    let text = show(reached);
-    match goal {
-        Some(goal) => format!("{text} (≤ {} {})", show_short(goal), mark(reached <= goal)),
-        None => text,
-    }
-}
-
-fn memory(kibibytes: u64, goal: Option<u64>) -> String {
-    let mebibytes = |kibibytes: u64| kibibytes as f64 / 1024.0;
-    let text = format!("{:.1} MiB", mebibytes(kibibytes));
-    match goal {
-        Some(goal) => format!(
-            "{text} (≤ {:.0} {})",
-            mebibytes(goal),
-            mark(kibibytes <= goal)
-        ),
-        None => text,
-    }
-}
-
-fn mark(reached: bool) -> char {
-    if reached { '✓' } else { '✗' }
-}
-
-fn ratio(a: Duration, b: Duration) -> f64 {
-    a.as_secs_f64() / b.as_secs_f64()
-}
-
-/// Three figures or so, in a unit that suits.
-fn show(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    match seconds {
-        1.0.. => format!("{seconds:.2} s"),
-        0.01.. => format!("{:.0} ms", seconds * 1e3),
-        0.001.. => format!("{:.2} ms", seconds * 1e3),
-        _ => format!("{:.0} µs", seconds * 1e6),
-    }
-}
-
-/// A round figure.
-fn show_short(time: Duration) -> String {
-    if time < Duration::from_secs(1) {
-        format!("{} ms", time.as_millis())
-    } else {
-        format!("{} s", time.as_secs_f64())
-    }
 }

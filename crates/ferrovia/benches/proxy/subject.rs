@@ -1,6 +1,5 @@
 //! The measured process, from outside: gives it orders, reads its memory and CPU time.
 
-use std::fs;
 use std::io::BufReader;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
@@ -10,21 +9,13 @@ use ferrovia_lab::{Role, World};
 
 use crate::PROXY;
 use crate::orders::{self, Cost, Order};
+use crate::process::{self, Memory};
 
 /// A process with the proxy's engine in the node of a world.
 pub(crate) struct Subject {
     child: Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-}
-
-/// What a process has in memory, in KiB.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
-    /// Now.
-    pub(crate) resident: u64,
-    /// At most, ever.
-    pub(crate) peak: u64,
 }
 
 impl Subject {
@@ -67,27 +58,12 @@ impl Subject {
 
     /// What it has in memory.
     pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            number.with_context(|| format!("no {name} in the status of a process"))
-        };
-        Ok(Memory {
-            resident: field("VmRSS:")?,
-            peak: field("VmHWM:")?,
-        })
+        process::memory(self.child.id())
     }
 
-    /// The time it was on a CPU, in user mode and in the kernel. It has one thread; the file is that thread's. The kernel brings the
-    /// figure up to date when the thread goes to sleep, which it does between orders.
+    /// The time it was on a CPU. It sleeps between orders, so the figure is exact then.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        let path = format!("/proc/{}/schedstat", self.child.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let nanoseconds = text.split_whitespace().next().and_then(|n| n.parse().ok());
-        nanoseconds
-            .map(Duration::from_nanos)
-            .with_context(|| format!("{path}: {text:?}"))
+        process::cpu(self.child.id())
     }
 }
 

@@ -1,30 +1,26 @@
-//! `cargo bench --bench conntrack`: what cleaning up stale UDP flows costs on the real kernel, as a table.
+//! What cleaning up stale UDP flows costs on the real kernel.
 //!
-//! Each row has a network namespace of its own, filled with flows as a busy node has them: half TCP, half UDP, most of it not to any
+//! Each row has a world of its own, whose node is filled with flows as a busy node has them: half TCP, half UDP, most of it not to any
 //! service. Then endpoints go, and the thread that cleans up is told. While it works, a sync begins and ends again and again: the longest
-//! that one had to wait stands in the last column. Nothing is asserted; the goal is half a second for 5,000 stale flows among 500,000.
+//! that one had to wait stands in the last column.
 //!
 //! How many flows a namespace may have is the whole machine's `nf_conntrack_max`, which this does not touch: sizes that do not fit are
-//! measured with what fits, and the table says so. `cargo test --benches` runs a tiny size, to show that all of it works.
-
-#[path = "../../ferrovia-host/tests/conntrack/entries.rs"]
-mod entries;
-#[path = "proxy/table.rs"]
-mod table;
-#[path = "../../ferrovia-host/tests/conntrack/wanted.rs"]
-mod wanted;
+//! measured with what fits, and the table says so.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use ferrovia::conntrack::worker::Cleaner;
 use ferrovia_core::desired::{Frontend, ServicePort};
 use ferrovia_core::family::Family;
+use ferrovia_lab::{Role, Spec, World};
 
+use crate::Extent;
 use crate::entries::{Entry, TCP, create};
+use crate::process;
+use crate::show::{goal, show};
 use crate::table::Table;
 use crate::wanted::{at, cleanup, port};
 
@@ -32,6 +28,26 @@ const GONE: &str = "10.244.1.1:53";
 const KEPT: &str = "10.244.1.2:53";
 /// Where other traffic goes.
 const OUTSIDE: &str = "198.51.100.1:443";
+
+/// For 5,000 stale flows among 500,000.
+const GOAL: Duration = Duration::from_millis(500);
+
+const HEAD: [&str; 7] = [
+    "flows",
+    "stale",
+    "services",
+    "removed",
+    "cleaned in",
+    "of that CPU",
+    "sync waited at most",
+];
+
+/// What is said below the table.
+const NOTES: &str = "\
+- Endpoints of services go, and UDP flows to them are removed; half of all flows are TCP, most are of no service. The goal is for 500,000 \
+flows.
+- More flows than nine tenths of `net.netfilter.nf_conntrack_max` are not made, and that limit is the machine's: it is left as it is.
+";
 
 /// What a row measures.
 #[derive(Clone, Copy)]
@@ -52,6 +68,28 @@ impl Scene {
             services,
             one_port,
         }
+    }
+
+    /// How many flows there are, and whether there should be more.
+    fn shown(self, flows: usize) -> String {
+        if flows < self.flows {
+            format!("{flows} (all that fit of {})", self.flows)
+        } else {
+            flows.to_string()
+        }
+    }
+
+    fn cells(self, figures: &Figures) -> [String; 6] {
+        let ports = if self.one_port { "" } else { ", ports differ" };
+        let is_goal = self.stale <= 5_000;
+        [
+            self.stale.to_string(),
+            format!("{}{ports}", self.services),
+            figures.removed.to_string(),
+            goal(figures.took, is_goal.then_some(GOAL)),
+            show(figures.cpu),
+            show(figures.longest_wait),
+        ]
     }
 }
 
@@ -77,69 +115,33 @@ struct Figures {
     longest_wait: Duration,
 }
 
-fn main() -> anyhow::Result<()> {
-    // Cargo says `--bench` to a benchmark that it runs as such.
-    let scenes = if std::env::args().any(|argument| argument == "--bench") {
-        &SCENES[..]
-    } else {
-        &TINY[..]
+/// Measures, and answers with the section of the page.
+pub(crate) fn section(extent: Extent) -> anyhow::Result<String> {
+    let scenes = match extent {
+        Extent::Tiny => &TINY[..],
+        Extent::Quick => &SCENES[..1],
+        Extent::Full => &SCENES[..],
     };
-    let head = [
-        "flows",
-        "stale",
-        "services",
-        "removed",
-        "cleaned in",
-        "of that CPU",
-        "sync waited at most",
-    ];
-    let mut table = Table::new(head.map(str::to_owned).to_vec());
+    let mut table = Table::new(HEAD.map(str::to_owned).to_vec());
     for scene in scenes {
         eprintln!(
             "measuring {} stale of {} flows ...",
             scene.stale, scene.flows
         );
         let figures = measure(*scene)?;
-        let short = if figures.flows < scene.flows {
-            " (all that fit)"
-        } else {
-            ""
-        };
-        table.row(
-            &format!("{}{short}", figures.flows),
-            [
-                scene.stale.to_string(),
-                format!(
-                    "{}{}",
-                    scene.services,
-                    if scene.one_port { "" } else { ", ports differ" }
-                ),
-                figures.removed.to_string(),
-                format!("{:.1} ms", figures.took.as_secs_f64() * 1e3),
-                format!("{:.1} ms", figures.cpu.as_secs_f64() * 1e3),
-                format!("{:.1} µs", figures.longest_wait.as_secs_f64() * 1e6),
-            ],
-        );
+        table.row(&scene.shown(figures.flows), scene.cells(&figures));
     }
-    println!("\n{table}");
-    Ok(())
+    Ok(format!("## Removing stale flows\n\n{table}\n{NOTES}"))
 }
 
-/// Measures in a thread of its own, with which its namespace goes.
+/// Measures in a world of its own.
 fn measure(scene: Scene) -> anyhow::Result<Figures> {
-    let measured = thread::spawn(move || {
-        // SAFETY: no pointers; affects this thread only.
-        let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        let error = std::io::Error::last_os_error();
-        ensure!(
-            made == 0,
-            "cannot make a network namespace ({error}): run as root"
-        );
-        in_namespace(scene)
-    });
-    measured
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    let world = World::new(Spec {
+        ports: vec![],
+        ..Spec::default()
+    })?;
+    let _inside = world.enter(Role::Node)?;
+    in_namespace(scene)
 }
 
 fn in_namespace(scene: Scene) -> anyhow::Result<Figures> {
@@ -154,7 +156,7 @@ fn in_namespace(scene: Scene) -> anyhow::Result<Figures> {
     })?;
     let old = services(scene, &[at(GONE), at(KEPT)]);
     let order = cleanup(Family::V4, old, services(scene, &[at(KEPT)]), &[]);
-    let cpu = cpu_time();
+    let cpu = process::cpu(std::process::id())?;
     cleaner.submit(order);
     let mut longest_wait = Duration::ZERO;
     let report = loop {
@@ -172,24 +174,9 @@ fn in_namespace(scene: Scene) -> anyhow::Result<Figures> {
         flows,
         removed: report.result?.total(),
         took: report.took,
-        cpu: cpu_time().saturating_sub(cpu),
+        cpu: process::cpu(std::process::id())?.saturating_sub(cpu),
         longest_wait,
     })
-}
-
-/// What this process has used, in the kernel and outside. Besides the thread that cleans up, hardly anything runs.
-fn cpu_time() -> Duration {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to room for one value, all zeroes of which is a valid one should the call not fill it.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let time = |value: libc::timeval| {
-        Duration::from_secs(value.tv_sec.unsigned_abs())
-            + Duration::from_micros(value.tv_usec.unsigned_abs())
-    };
-    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// The address of a service.

@@ -1,0 +1,136 @@
+//! The measured process, and the server it follows.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ferrovia_lab::apiserver::{ApiServer, Auth, Options};
+use ferrovia_lab::{Role, Spec, World};
+use serde_json::Value;
+
+use super::PATIENCE;
+use crate::cluster::{CLUSTER_CIDR, NODE, TARGET_PORT};
+use crate::process::{self, Memory};
+
+/// How many of the daemon's last words are told when it is of no use.
+const LAST_WORDS: usize = 10;
+
+/// A lab whose node has an API server and, once started, a daemon.
+pub(crate) struct Node {
+    // Fields are dropped in order: nobody is in the world when it goes.
+    daemon: Option<Child>,
+    pub(super) server: ApiServer,
+    pub(super) world: World,
+    folder: PathBuf,
+}
+
+impl Node {
+    /// A server with these objects, and nobody who follows it.
+    pub(super) fn new(objects: impl Iterator<Item = Value>) -> anyhow::Result<Self> {
+        let world = World::new(Spec {
+            ports: vec![TARGET_PORT],
+            ..Spec::default()
+        })?;
+        let options = Options {
+            tls: true,
+            auth: Auth::Token,
+            ..Options::default()
+        };
+        let server = {
+            let _inside = world.enter(Role::Node)?;
+            ApiServer::start(options)?
+        };
+        server.apply_many(objects)?;
+        let folder = std::env::temp_dir().join(world.name(Role::Node));
+        Ok(Self {
+            daemon: None,
+            server,
+            world,
+            folder,
+        })
+    }
+
+    /// Starts the daemon as a kube-proxy is started. What belongs to the whole machine is left alone.
+    pub(super) fn start(&mut self) -> anyhow::Result<()> {
+        let kubeconfig = self.server.kubeconfig(&self.folder)?;
+        let log = File::create(self.log()).context("cannot write the daemon's log")?;
+        let daemon = self
+            .world
+            .exec(Role::Node, env!("CARGO_BIN_EXE_ferrovia"))
+            .arg("run")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args([
+                &format!("--hostname-override={NODE}"),
+                &format!("--cluster-cidr={CLUSTER_CIDR}"),
+                "--proxy-mode=nftables",
+                "--healthz-bind-address=127.0.0.1:10256",
+                "--metrics-bind-address=127.0.0.1:10249",
+                "--conntrack-max-per-core=0",
+                "--conntrack-tcp-timeout-established=0s",
+                "--conntrack-tcp-timeout-close-wait=0s",
+                "--oom-score-adj=0",
+            ])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("cannot start the daemon")?;
+        self.daemon = Some(daemon);
+        Ok(())
+    }
+
+    /// Asks again and again until the answer is yes; answers with the time since the beginning.
+    pub(super) fn until(
+        &self,
+        begin: Instant,
+        mut is_so: impl FnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<Duration> {
+        while !is_so()? {
+            if begin.elapsed() > PATIENCE {
+                bail!(
+                    "the daemon does not do its work; its log ends with\n{}",
+                    self.last_words()
+                );
+            }
+        }
+        Ok(begin.elapsed())
+    }
+
+    /// What the daemon has in memory.
+    pub(super) fn memory(&self) -> anyhow::Result<Memory> {
+        process::memory(self.pid()?)
+    }
+
+    /// The time the daemon was on a CPU.
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        process::cpu(self.pid()?)
+    }
+
+    fn pid(&self) -> anyhow::Result<u32> {
+        let daemon = self.daemon.as_ref().context("no daemon was started")?;
+        Ok(daemon.id())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            // It may have ended already, and then it said why.
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
