@@ -81,21 +81,22 @@ impl Cleaner {
             Some(earlier) => earlier.absorb(cleanup),
             none => *none = Some(cleanup),
         }
-        self.shared.changed.notify_all();
+        self.shared.ordered.notify_all();
     }
 }
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.shared.lock().has_ended = true;
-        self.shared.changed.notify_all();
+        self.shared.ordered.notify_all();
+        self.shared.calm.notify_all();
     }
 }
 
 impl Drop for Syncing {
     fn drop(&mut self) {
         self.shared.lock().syncs -= 1;
-        self.shared.changed.notify_all();
+        self.shared.calm.notify_all();
     }
 }
 
@@ -103,7 +104,10 @@ impl Drop for Syncing {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    /// There is an order, or an end to all.
+    ordered: Condvar,
+    /// A sync has ended, or all. Apart from the other, because there may be a thousand syncs a second and hardly ever an order.
+    calm: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -121,12 +125,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next order after a rest, of the given family if it has one; none if this is the end.
     fn next(&self, first: Family, rest: Duration) -> Option<Cleanup> {
         let work_at = Instant::now() + rest;
@@ -137,12 +135,12 @@ impl Shared {
             }
             let left = work_at.saturating_duration_since(Instant::now());
             state = if !left.is_zero() {
-                let waited = self.changed.wait_timeout(state, left);
+                let waited = self.ordered.wait_timeout(state, left);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             } else if let Some(order) = state.take(first) {
                 return Some(order);
             } else {
-                self.wait(state)
+                wait(&self.ordered, state)
             };
         }
     }
@@ -152,7 +150,7 @@ impl Shared {
         let start = Instant::now();
         let mut state = self.lock();
         while state.syncs > 0 && !state.has_ended {
-            state = self.wait(state);
+            state = wait(&self.calm, state);
         }
         if state.has_ended {
             batch.clear();
@@ -170,6 +168,10 @@ impl Shared {
         }
         *place = Some(order);
     }
+}
+
+fn wait<'a>(news: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    news.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
