@@ -14,7 +14,6 @@ use std::sync::mpsc::Receiver;
 use anyhow::{bail, ensure};
 use ferrovia_core::desired::LocalSetting;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_host::memory;
 use ferrovia_host::privileges;
 use ferrovia_host::sysctl::Files;
 use jiff::Timestamp;
@@ -236,8 +235,6 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 fn settle_in(mode: Mode, listen: Listen, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
-    // All objects were in memory as they were read; of that, little is kept.
-    memory::give_back();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch::watch_rules(listen, inputs)
         .and_then(|()| watch::spawn_with_tools("takeover", move || take_over(mode)));

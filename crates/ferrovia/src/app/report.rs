@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use ferrovia_core::desired::{Desired, HealthChecks, NodePortAddresses};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_host::memory;
 use jiff::Timestamp;
 
 use crate::conntrack::worker::{Cleaner, Syncing};
 use crate::health::{Health, Moment, NodeState};
 use crate::http::{ServiceChecks, WantedChecks};
 use crate::metrics::{Metrics, Traffic};
-use crate::sync::{Engine, Observer, Outcome, Received};
+use crate::sync::{Engine, Observer, Outcome, Received, SyncKind};
 
 /// Checks that have to hold before the first write.
 pub(super) type Preflight = Box<dyn FnOnce(&Engine) -> Result<(), String>>;
@@ -79,6 +80,13 @@ impl Observer for Reporter {
             && let Some(when_ready) = self.when_ready.take()
         {
             when_ready();
+        }
+        // A full sync held all that is in the kernel, the first one also objects as they were read; little of that is kept.
+        if outcomes
+            .iter()
+            .any(|outcome| outcome.kind == SyncKind::Full)
+        {
+            memory::give_back();
         }
         ControlFlow::Continue(())
     }
