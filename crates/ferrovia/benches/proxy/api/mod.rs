@@ -40,7 +40,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The figures of a size.
 pub(crate) struct Figures {
     size: Size,
+    /// The start that took neither longest nor shortest.
     start: Start,
+    /// The most that any of them took.
+    memory: Memory,
     /// Until a new service answered.
     additions: Samples,
     churn: Option<Churn>,
@@ -69,6 +72,10 @@ pub(crate) fn measure(size: Size, churn: Option<Duration>) -> anyhow::Result<Fig
     starts.push(last);
     starts.sort_by_key(|start| start.answered);
 
+    let memory = Memory {
+        resident: most(&starts, |memory| memory.resident),
+        peak: most(&starts, |memory| memory.peak),
+    };
     let additions = additions(&node, size)?;
     let churn = churn
         .map(|lasting| churn::churn(&node, size, lasting))
@@ -76,10 +83,16 @@ pub(crate) fn measure(size: Size, churn: Option<Duration>) -> anyhow::Result<Fig
     Ok(Figures {
         size,
         start: starts[LOADS / 2],
+        memory,
         additions,
         churn,
         memory_after: node.memory()?,
     })
+}
+
+fn most(starts: &[Start], figure: impl Fn(Memory) -> u64) -> u64 {
+    let figures = starts.iter().map(|start| figure(start.memory));
+    figures.max().unwrap_or_default()
 }
 
 /// Starts a daemon in a new world, and waits until the last service answers.
