@@ -5,6 +5,7 @@
 //! - `restart`: ending, being killed, starting again
 //! - `drift`: other people's hands in our tables
 //! - `takeover`: kube-proxy was here before
+//! - `iptables`: the same and more in the iptables mode
 //! - `counters`: what is counted, for whom, and for how long
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
@@ -17,6 +18,7 @@ mod common;
 mod counters;
 mod drift;
 mod follow;
+mod iptables;
 mod random;
 mod restart;
 mod support;

@@ -76,7 +76,8 @@ impl Node {
             .expect("ferrovia can be started")
     }
 
-    fn run_command(&self) -> Command {
+    /// The daemon's command line, to be completed.
+    pub(crate) fn run_command(&self) -> Command {
         let mut command = self.ferrovia();
         command
             .arg("run")
@@ -274,10 +275,15 @@ pub(crate) fn parse(flows: &str) -> Case {
 }
 
 /// Tries until it succeeds; fails with the last reason.
-pub(crate) fn wait(mut attempt: impl FnMut() -> Result<(), String>) {
+pub(crate) fn wait(attempt: impl FnMut() -> Result<(), String>) {
+    wait_at_most(SOON, attempt);
+}
+
+/// The same with another limit.
+pub(crate) fn wait_at_most(limit: Duration, mut attempt: impl FnMut() -> Result<(), String>) {
     let start = Instant::now();
     while let Err(reason) = attempt() {
-        assert!(start.elapsed() < SOON, "{reason}");
+        assert!(start.elapsed() < limit, "{reason}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

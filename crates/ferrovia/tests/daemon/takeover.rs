@@ -42,7 +42,7 @@ COMMIT
 ";
 
 /// Calls without pause while something happens; every call must be answered.
-fn answered_throughout(node: &Node, happens: impl FnOnce()) {
+pub(crate) fn answered_throughout(node: &Node, happens: impl FnOnce()) {
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
     let call = || {
         let caller = Caller::enter(&node.world, Role::PodC).expect("the pod can be entered");

@@ -1,0 +1,196 @@
+//! The daemon in the iptables mode.
+//!
+//! - `follow`: from an empty kernel through changes to the end, and starting again
+//! - `switch`: from one mode to the other, and from a kube-proxy, under traffic
+//! - `drift`: other people's hands in our chains
+//! - `trouble`: the lock, the tools, the privileges
+
+mod drift;
+mod follow;
+mod switch;
+mod trouble;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrovia_host::iptables::Backend;
+use ferrovia_lab::Role;
+
+use super::support::{Node, wait_at_most};
+
+/// How long a comparison of all rules may be away. It is due after a hundred times what reading them takes, which on a loaded machine may
+/// be much more than the sync period.
+const NEXT_COMPARISON: Duration = Duration::from_secs(120);
+
+const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
+
+/// How the tools' names end.
+const ENDINGS: [&str; 3] = ["", "-save", "-restore"];
+
+/// A node that uses one kind of the iptables tools.
+struct Machine {
+    node: Node,
+    backend: Backend,
+    /// The tools' lock, the record of their calls, and the stand-ins that keep it. Not in the daemon's folder, which is watched.
+    own: PathBuf,
+}
+
+impl Machine {
+    /// A node without rules, where a kubelet has said which tools it uses.
+    fn new(backend: Backend) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let own = std::env::temp_dir().join(format!(
+            "ferrovia-daemon-iptables-{}-{number}",
+            std::process::id()
+        ));
+        fs::create_dir_all(own.join("bin")).expect("a temporary folder can be made");
+        let machine = Self {
+            node: Node::new(),
+            backend,
+            own,
+        };
+        machine.tool("", &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"]);
+        machine
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.own.join("xtables.lock")
+    }
+
+    /// A program in the node's namespace with a lock of the node's own, as on a machine of its own.
+    fn program(&self, name: &str) -> Command {
+        let mut command = self.node.world.exec(Role::Node, name);
+        command.env("XTABLES_LOCKFILE", self.lock_file());
+        command
+    }
+
+    /// Runs the IPv4 tool whose name ends so; it must succeed. Answers with what it printed.
+    fn tool(&self, ending: &str, arguments: &[&str]) -> String {
+        said_by(
+            self.program(&format!("{}{ending}", self.backend))
+                .args(arguments),
+        )
+    }
+
+    /// The daemon's command line in the iptables mode.
+    fn iptables_mode(&self) -> Command {
+        let mut command = self.node.run_command();
+        command
+            .args(["--proxy-mode=iptables", "--iptables-sync-period=1s"])
+            .env("XTABLES_LOCKFILE", self.lock_file());
+        command
+    }
+
+    /// The same in the nftables mode.
+    fn nftables_mode(&self) -> Command {
+        let mut command = self.node.run_command();
+        command
+            .arg("--proxy-mode=nftables")
+            .env("XTABLES_LOCKFILE", self.lock_file());
+        command
+    }
+
+    /// Starts the daemon in the iptables mode and waits until all services are in the kernel.
+    fn start(&self) {
+        self.run(self.iptables_mode());
+    }
+
+    /// Starts a daemon and waits until all services are in the kernel.
+    fn run(&self, command: Command) {
+        self.node.spawn(command);
+        self.node.wait_until_ready();
+    }
+
+    /// Lets the daemon use stand-ins for the tools, which keep a record of their calls.
+    fn recorded(&self, mut command: Command) -> Command {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemon/iptables/record.sh");
+        let bin = self.own.join("bin");
+        for name in tool_names() {
+            // It may be there from an earlier start.
+            let _ = symlink(&script, bin.join(name));
+        }
+        let _ = fs::remove_file(self.own.join("record"));
+        let path = std::env::var("PATH").expect("there is a search path");
+        command
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("RECORD", self.own.join("record"));
+        command
+    }
+
+    /// The recorded calls, a line each.
+    fn record(&self) -> String {
+        fs::read_to_string(self.own.join("record")).unwrap_or_default()
+    }
+
+    /// All rules of both families and both kinds of tools, without counts.
+    fn rules(&self) -> String {
+        let mut rules = String::new();
+        for save in tool_names().iter().filter(|name| name.ends_with("-save")) {
+            let text = said_by(&mut self.program(save));
+            for line in text.lines().filter(|line| !line.starts_with('#')) {
+                // `:CHAIN POLICY [packets:bytes]`
+                let line = line.split(" [").next().unwrap_or_default();
+                rules += &format!("{save}: {line}\n");
+            }
+        }
+        rules
+    }
+
+    /// The rules become these, sooner or later.
+    fn expect_rules(&self, wanted: &str) {
+        wait_at_most(NEXT_COMPARISON, || match self.rules() {
+            now if now == wanted => Ok(()),
+            now => Err(format!(
+                "{}\nlog:\n{}",
+                difference(wanted, &now),
+                self.node.log()
+            )),
+        });
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.own);
+    }
+}
+
+/// The names of all programs of both kinds of tools.
+fn tool_names() -> Vec<String> {
+    let tools = ["iptables", "ip6tables"]
+        .into_iter()
+        .flat_map(|tool| ["nft", "legacy"].map(|kind| format!("{tool}-{kind}")));
+    tools
+        .flat_map(|tool| ENDINGS.map(|ending| format!("{tool}{ending}")))
+        .collect()
+}
+
+fn said_by(command: &mut Command) -> String {
+    let output = command.output().expect("the program can be run");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What is missing and what is too much, for people.
+fn difference(wanted: &str, found: &str) -> String {
+    let only = |these: &str, those: &str| {
+        let lines = these
+            .lines()
+            .filter(|line| !those.lines().any(|other| other == *line));
+        lines.collect::<Vec<_>>().join("\n  ")
+    };
+    format!(
+        "missing:\n  {}\ntoo much:\n  {}",
+        only(wanted, found),
+        only(found, wanted)
+    )
+}
