@@ -9,6 +9,7 @@ use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
+use ferrovia_host::iptables::Removed;
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::{iptables as iptables_tools, probe};
 
@@ -36,10 +37,15 @@ pub struct Installed {
     /// Begins to listen for what somebody else writes. Best called after the first full write: for a listener the kernel makes a
     /// message of every element written, ours too, which takes it longer than writing them.
     pub listen: Listen,
+    /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are.
+    pub take_over: TakeOver,
 }
 
 /// Makes a [`Watcher`] that hears everything from then on.
 pub type Listen = Box<dyn FnOnce() -> Result<Box<dyn Watcher>, SyncError> + Send>;
+
+/// Removes rules of others and answers with what was removed, in words.
+pub type TakeOver = Box<dyn FnOnce() -> Result<Vec<String>, SyncError> + Send>;
 
 /// Waits for other people's changes to what a mode has written.
 pub trait Watcher: Send {
@@ -143,20 +149,6 @@ impl Mode {
             Self::Iptables(settings) => iptables::install(settings),
         }
     }
-
-    /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are. Answers
-    /// with what was removed, in words.
-    pub fn take_over(self) -> Result<Vec<String>, SyncError> {
-        match self {
-            // Their nftables tables went in our first transaction.
-            Self::Nftables => {
-                let removed = iptables_tools::remove_leftovers()?;
-                let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
-                Ok(tools.map(ToString::to_string).collect())
-            }
-            Self::Iptables(_) => iptables::take_over(),
-        }
-    }
 }
 
 fn nftables(counters: bool) -> Result<Installed, SyncError> {
@@ -177,7 +169,14 @@ fn nftables(counters: bool) -> Result<Installed, SyncError> {
     Ok(Installed {
         backends,
         listen: Box::new(listen),
+        // kube-proxy's nftables tables went in our first transaction.
+        take_over: Box::new(|| Ok(in_words(&iptables_tools::remove_leftovers()?))),
     })
+}
+
+fn in_words(removed: &Removed) -> Vec<String> {
+    let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
+    tools.map(ToString::to_string).collect()
 }
 
 fn remove_tables(predecessors: bool) -> Result<Vec<String>, SyncError> {

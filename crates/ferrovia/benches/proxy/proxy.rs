@@ -36,7 +36,9 @@ struct Proxy {
 impl Proxy {
     fn start() -> anyhow::Result<Self> {
         ferrovia_host::memory::keep_small();
-        let Installed { backends, listen } = Mode::Nftables
+        let Installed {
+            backends, listen, ..
+        } = Mode::Nftables
             .install(true)
             .map_err(anyhow::Error::from_boxed)?;
         let mut engine = Engine::new(settings()?, backends);

@@ -19,7 +19,7 @@ use ferrovia_host::sysctl::Files;
 use jiff::Timestamp;
 
 use self::io::Io;
-use self::report::{FirstSync, Preflight, Reporter};
+use self::report::{FirstSync, Preflight, Reporter, WhenReady};
 use crate::config::{Action, Config, Source};
 use crate::conntrack::limits::{self, Finding};
 use crate::conntrack::worker::{Cleaned, Cleaner};
@@ -27,7 +27,7 @@ use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
 use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
-use crate::mode::{Installed, Listen, Mode};
+use crate::mode::{Installed, Listen, Mode, TakeOver};
 use crate::source::manifest::Folder;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 
@@ -45,7 +45,11 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         tracing::info!("all that needs more than CAP_NET_ADMIN is done");
         return Ok(());
     }
-    let Installed { backends, listen } = mode
+    let Installed {
+        backends,
+        listen,
+        take_over,
+    } = mode
         .install(config.counters)
         .map_err(anyhow::Error::from_boxed)?;
     let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
@@ -65,7 +69,9 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         return Err(error);
     }
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
-    let mut reporter = reporter(&config, mode, &io, supported, listen, inputs.clone())?;
+    let watched = inputs.clone();
+    let when_ready = move || settle_in(mode, listen, take_over, watched);
+    let mut reporter = reporter(&config, &io, supported, Box::new(when_ready))?;
     findings
         .iter()
         .filter_map(Finding::notice)
@@ -102,7 +108,11 @@ fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
     let Source::Manifests(folder) = &config.source else {
         bail!("--once needs --manifests: the objects of an API server are followed, not read once");
     };
-    let Installed { backends, .. } = mode
+    let Installed {
+        backends,
+        take_over,
+        ..
+    } = mode
         .install(config.counters)
         .map_err(anyhow::Error::from_boxed)?;
     let (inputs, received) = sync::queue();
@@ -116,7 +126,7 @@ fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
         Stop::Asked | Stop::Satisfied => {}
     }
     ensure!(first.succeeded, "the rules could not be written");
-    take_over(mode);
+    remove_others(take_over);
     Ok(())
 }
 
@@ -166,11 +176,9 @@ fn node_need(config: &Config) -> NodeNeed {
 
 fn reporter(
     config: &Config,
-    mode: Mode,
     io: &Io,
     supported: PerFamily<bool>,
-    listen: Listen,
-    inputs: Inputs,
+    when_ready: WhenReady,
 ) -> anyhow::Result<Reporter> {
     let counted = Arc::clone(&io.metrics);
     Ok(Reporter {
@@ -179,7 +187,7 @@ fn reporter(
         checks: ServiceChecks::start(io.handle(), Arc::clone(&io.health), io.notices.clone()),
         cleaner: Cleaner::start(move |cleaned| count_cleaned(&counted, cleaned))?,
         preflight: Some(preflight(config, supported)),
-        when_ready: Some(Box::new(move || settle_in(mode, listen, inputs))),
+        when_ready: Some(when_ready),
         started: Timestamp::now(),
         counted: Received::default(),
         checked: PerFamily::default(),
@@ -232,12 +240,12 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 }
 
 /// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
-fn settle_in(mode: Mode, listen: Listen, inputs: Inputs) {
+fn settle_in(mode: Mode, listen: Listen, take_over: TakeOver, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch::watch_rules(listen, inputs)
-        .and_then(|()| watch::spawn_with_tools("takeover", move || take_over(mode)));
+        .and_then(|()| watch::spawn_with_tools("takeover", move || remove_others(take_over)));
     if !mode.needs_tools() {
         watch::give_up_tools();
     }
@@ -247,8 +255,8 @@ fn settle_in(mode: Mode, listen: Listen, inputs: Inputs) {
 }
 
 /// Our rules are in force, so a predecessor's can go without a gap.
-fn take_over(mode: Mode) {
-    match mode.take_over() {
+fn remove_others(take_over: TakeOver) {
+    match take_over() {
         Ok(removed) => removed
             .iter()
             .for_each(|what| tracing::info!("took over: removed {what}")),

@@ -17,6 +17,8 @@ use crate::sync::{Engine, Observer, Outcome, Received, SyncKind};
 
 /// Checks that have to hold before the first write.
 pub(super) type Preflight = Box<dyn FnOnce(&Engine) -> Result<(), String>>;
+/// What is done once, when all rules are in force.
+pub(super) type WhenReady = Box<dyn FnOnce()>;
 
 /// Tells everyone who wants to know.
 pub(super) struct Reporter {
@@ -27,7 +29,7 @@ pub(super) struct Reporter {
     /// Done once, before the first write.
     pub(super) preflight: Option<Preflight>,
     /// Done once, when all rules are in force.
-    pub(super) when_ready: Option<Box<dyn FnOnce()>>,
+    pub(super) when_ready: Option<WhenReady>,
     /// Triggers from before are not ours to answer for.
     pub(super) started: Timestamp,
     pub(super) counted: Received,

@@ -104,17 +104,20 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
     Ok(Installed {
         backends,
         listen: Box::new(|| Ok(Box::new(Deaf))),
+        take_over: Box::new(move || take_over(detected.backend)),
     })
 }
 
 /// Removes what would be in force beside this mode's rules: our own and kube-proxy's nftables, and kube-proxy's rules of the other iptables
 /// backend. To be called when this mode's rules are in force.
-pub(super) fn take_over() -> Result<Vec<String>, SyncError> {
+///
+/// The backend is the one they were written to. It must not be found out anew: a kubelet that has come up since may have named the other one,
+/// and ours would be taken for a predecessor's.
+fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
     let mut removed = super::remove_tables(true)?;
-    let backend = iptables::detect(&probe::supported_families())?.backend;
-    let leftovers = iptables::remove_leftovers_beside(backend)?;
-    let tools = leftovers.tools.iter().filter(|tool| !tool.is_empty());
-    removed.extend(tools.map(ToString::to_string));
+    removed.extend(super::in_words(&iptables::remove_leftovers_beside(
+        backend,
+    )?));
     Ok(removed)
 }
 

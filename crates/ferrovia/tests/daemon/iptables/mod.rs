@@ -28,6 +28,9 @@ const NEXT_COMPARISON: Duration = Duration::from_secs(120);
 
 const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
 
+/// How a kubelet says which tools it uses: by using them for this.
+const KUBELETS_WORD: [&str; 4] = ["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
+
 /// How the tools' names end.
 const ENDINGS: [&str; 3] = ["", "-save", "-restore"];
 
@@ -42,6 +45,13 @@ struct Machine {
 impl Machine {
     /// A node without rules, where a kubelet has said which tools it uses.
     fn new(backend: Backend) -> Self {
+        let machine = Self::without_kubelet(backend);
+        machine.tool("", &KUBELETS_WORD);
+        machine
+    }
+
+    /// A node without any rules.
+    fn without_kubelet(backend: Backend) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let own = std::env::temp_dir().join(format!(
@@ -49,13 +59,11 @@ impl Machine {
             std::process::id()
         ));
         fs::create_dir_all(own.join("bin")).expect("a temporary folder can be made");
-        let machine = Self {
+        Self {
             node: Node::new(),
             backend,
             own,
-        };
-        machine.tool("", &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"]);
-        machine
+        }
     }
 
     fn lock_file(&self) -> PathBuf {

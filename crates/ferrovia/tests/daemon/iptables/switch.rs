@@ -1,14 +1,17 @@
 //! From one mode to the other, and from a kube-proxy, under traffic.
 
+use std::io::Write as _;
 use std::process::Stdio;
 
-use ferrovia_lab::Session;
+use ferrovia::mode::{IptablesSettings, Mode};
+use ferrovia_host::iptables::Backend;
+use ferrovia_lab::{Role, Session};
 
 use super::super::support::{parse, wait, web};
 use super::super::takeover::answered_throughout;
-use super::{BACKENDS, Machine};
+use super::{BACKENDS, Machine, said_by};
 
-/// A kube-proxy's rules among those of others, with the lab's endpoints.
+/// A kube-proxy's rules among those of others.
 const KUBE_PROXY: &str = include_str!(
     "../../../../ferrovia-core/src/dialect/iptables/leftovers/tests/iptables-mode.save"
 );
@@ -75,42 +78,101 @@ fn to_the_other_mode_and_back() {
     }
 }
 
-#[test]
-fn from_a_kube_proxy_in_place() {
+/// Puts a kube-proxy's rules, with the lab's endpoints, where these tools have theirs.
+fn write_kube_proxys(machine: &Machine, backend: Backend) {
     let save = KUBE_PROXY
         .replace("10.244.1.2:", "10.244.1.10:")
         .replace("10.244.2.3:", "10.244.2.10:");
-    for backend in BACKENDS {
-        let machine = Machine::new(backend);
-        let mut restore = machine
-            .program(&format!("{backend}-restore"))
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("the tool can be run");
-        let mut input = restore.stdin.take().expect("it is piped");
-        std::io::Write::write_all(&mut input, save.as_bytes()).expect("it reads");
-        drop(input);
-        assert!(restore.wait().expect("it is our child").success());
-        let before = machine.rules();
-        machine.node.write("web.yaml", &web(&["1.10", "2.10"]));
-        without_a_gap(&machine, || {
-            machine.start();
-            wait_until_gone(|| {
-                let rules = machine.rules();
-                let stale = rules.lines().filter(|line| line.contains("web/shop"));
-                stale.collect::<Vec<_>>().join("\n")
-            });
+    let mut restore = machine
+        .program(&format!("{backend}-restore"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the tool can be run");
+    let mut input = restore.stdin.take().expect("it is piped");
+    input.write_all(save.as_bytes()).expect("it reads");
+    drop(input);
+    assert!(restore.wait().expect("it is our child").success());
+}
+
+/// A kube-proxy's rules go and those of others stay, without a gap.
+fn in_place_of_a_kube_proxy(machine: &Machine) {
+    let before = machine.rules();
+    machine.node.write("web.yaml", &web(&["1.10", "2.10"]));
+    without_a_gap(machine, || {
+        machine.start();
+        wait_until_gone(|| {
+            let rules = machine.rules();
+            let stale = rules.lines().filter(|line| line.contains("web/shop"));
+            stale.collect::<Vec<_>>().join("\n")
         });
-        let after = machine.rules();
-        for stale in ["KUBE-SVC-ABCDEFGHIJKLMNOP", "KUBE-SEP-2222222222222222"] {
-            assert!(!after.contains(stale), "{after}");
+    });
+    let after = machine.rules();
+    for stale in ["KUBE-SVC-ABCDEFGHIJKLMNOP", "KUBE-SEP-2222222222222222"] {
+        assert!(!after.contains(stale), "{after}");
+    }
+    for line in before.lines().filter(|line| !line.contains("KUBE-")) {
+        assert!(after.lines().any(|other| other == line), "{line}\n{after}");
+    }
+    machine.node.expect(
+        "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
+        outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq",
+    );
+}
+
+#[test]
+fn from_a_kube_proxy_with_the_same_tools() {
+    for backend in BACKENDS {
+        let machine = Machine::without_kubelet(backend);
+        write_kube_proxys(&machine, backend);
+        in_place_of_a_kube_proxy(&machine);
+        let log = machine.node.log();
+        assert!(!log.contains("took over: removed"), "{log}");
+    }
+}
+
+#[test]
+fn from_a_kube_proxy_with_the_other_tools() {
+    for (backend, other) in BACKENDS.into_iter().zip(BACKENDS.into_iter().rev()) {
+        let machine = Machine::new(backend);
+        // All but its kubelet, which has moved on already.
+        write_kube_proxys(&machine, other);
+        for chain in ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"] {
+            said_by(
+                machine
+                    .program(other.as_str())
+                    .args(["-t", "mangle", "-X", chain]),
+            );
         }
-        for line in before.lines().filter(|line| !line.contains("KUBE-")) {
-            assert!(after.lines().any(|other| other == line), "{line}\n{after}");
-        }
-        machine.node.expect(
-            "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
-            outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq",
-        );
+        in_place_of_a_kube_proxy(&machine);
+        let log = machine.node.log();
+        assert!(log.contains("kube-proxy's rules are in"), "{log}");
+        machine.node.wait_for_log("took over: removed");
+    }
+}
+
+#[test]
+fn a_kubelet_that_comes_late_with_the_other_tools_does_not_cost_us_our_rules() {
+    let machine = Machine::without_kubelet(Backend::Nft);
+    machine.node.write("web.yaml", &web(&["2.10"]));
+    said_by(machine.iptables_mode().arg("--once"));
+    let rules = machine.rules();
+    let _inside = machine
+        .node
+        .world
+        .enter(Role::Node)
+        .expect("the node can be entered");
+    let installed = Mode::Iptables(IptablesSettings::default())
+        .install(true)
+        .expect("the mode works here");
+    said_by(
+        machine
+            .program(Backend::Legacy.as_str())
+            .args(super::KUBELETS_WORD),
+    );
+    let removed = (installed.take_over)().expect("the tools work");
+    assert_eq!(removed, Vec::<String>::new());
+    let now = machine.rules();
+    for rule in rules.lines() {
+        assert!(now.lines().any(|line| line == rule), "{rule}\n{now}");
     }
 }
