@@ -176,7 +176,12 @@ impl Evidence {
             }
             let mangle = tool.save(&["-t", "mangle"])?;
             side.hint |= has_chain(&mangle, &HINTS);
-            side.predecessor |= tool.has_chain(TableName::Nat, PREDECESSOR)? == Presence::There;
+            side.predecessor |= match tool.has_chain(TableName::Nat, PREDECESSOR)? {
+                Presence::There => true,
+                Presence::Missing => false,
+                // Somebody holds the lock. Printing the whole table takes longer, but does not take that.
+                Presence::Unknown => has_chain(&tool.save(&["-t", "nat"])?, &[PREDECESSOR]),
+            };
             side.rules |= side.hint || side.predecessor;
         }
         // Only where nothing tells is the whole looked at: it may be large.

@@ -1,31 +1,36 @@
 //! The lock, the tools, the privileges.
 
 use std::fs::File;
-use std::time::Duration;
 
 use ferrovia_host::iptables::Backend;
 
-use super::super::support::{wait_at_most, web};
-use super::{BACKENDS, Machine};
+use super::super::support::web;
+use super::{BACKENDS, Machine, said_by};
 
 #[test]
 fn a_lock_that_somebody_holds_is_waited_for() {
-    let machine = Machine::new(Backend::Legacy);
+    let machine = Machine::without_kubelet(Backend::Legacy);
     let node = &machine.node;
+    // A kube-proxy was here, and on the other side somebody who is none.
+    machine.tool("", &["-t", "nat", "-N", "KUBE-SERVICES"]);
+    let others = ["-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP"];
+    said_by(machine.program(Backend::Nft.as_str()).args(others));
     node.write("web.yaml", &web(&["2.10"]));
     let lock = File::create(machine.lock_file()).expect("the folder is ours");
     lock.lock().expect("nobody else holds it");
     node.spawn(machine.iptables_mode());
     node.wait_for_log("waiting for the xtables lock");
-    let me = format!("process {}", std::process::id());
-    assert!(node.log().contains(&me), "{}", node.log());
-    assert!(!node.log().contains("ready: all services"));
+    let log = node.log();
+    for words in [
+        // A held lock must not hide where the rules are.
+        "kube-proxy's rules are there",
+        &format!("process {}", std::process::id()),
+    ] {
+        assert!(log.contains(words), "{words}:\n{log}");
+    }
+    assert!(!log.contains("ready: all services"), "{log}");
     lock.unlock().expect("we hold it");
-    // The tools try again only every second.
-    wait_at_most(Duration::from_secs(60), || match node.log() {
-        log if log.contains("ready: all services") => Ok(()),
-        log => Err(log),
-    });
+    node.wait_until_ready();
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
 }
 
