@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::desired::{
-    Builder, Delta, Endpoint, LocalSetting, NodePortSetting, ServicePort, Settings, Update,
+    Builder, Delta, Endpoint, LocalSetting, NoEndpoints, NodePortSetting, ServicePort, Settings,
+    Update,
 };
 use crate::family::{Family, PerFamily};
 use crate::model::{PortKey, Warning};
@@ -79,6 +80,7 @@ pub(crate) fn settings() -> Settings {
         local: LocalSetting::ClusterCidr(Vec::new()),
         masquerade_all: false,
         masquerade_bit: 14,
+        no_endpoints: NoEndpoints::Reject,
         node_ports: NodePortSetting::Any,
         external_ips: true,
     }

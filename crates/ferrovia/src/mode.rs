@@ -5,7 +5,6 @@ mod iptables;
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
@@ -59,7 +58,6 @@ impl Mode {
         Self::Nftables,
         Self::Iptables(IptablesSettings {
             localhost_node_ports: true,
-            no_endpoints: NoEndpoints::Reject,
         }),
     ];
 

@@ -76,12 +76,24 @@ pub struct NodeRules {
     pub masquerade_all: bool,
     /// The packet mark that asks for masquerading: one bit.
     pub masquerade_mark: u32,
+    /// What becomes of packets to a Service without any endpoints.
+    pub no_endpoints: NoEndpoints,
     /// The local addresses node ports answer on.
     pub node_ports: NodePortAddresses,
     /// The local addresses health checks of services answer on: the same and loopback, if that is in the ranges too.
     pub health_checks: NodePortAddresses,
     /// Where cluster IPs come from; addresses inside that no Service has are dropped. Nested ranges are folded into the larger.
     pub service_cidrs: Vec<IpNet>,
+}
+
+/// What becomes of packets to a Service without any endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NoEndpoints {
+    /// They are refused at once.
+    #[default]
+    Reject,
+    /// They are dropped, so that clients try again until they give up.
+    Drop,
 }
 
 /// How to tell that a packet comes from a pod of this node.
@@ -179,7 +191,7 @@ pub struct Endpoint {
 /// What happens to packets a policy has no endpoints for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Answered with ICMP port unreachable: there is no endpoint anywhere.
+    /// Answered with ICMP port unreachable, unless [`NodeRules::no_endpoints`] wants it otherwise: there is no endpoint anywhere.
     Reject,
     /// Dropped: there are endpoints, but the policy allows none of them here.
     Drop,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{LocalDetector, NodePortAddresses, NodeRules};
+use super::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::family::{Family, PerFamily};
 use crate::model::node::Node;
 use crate::store::Store;
@@ -22,6 +22,8 @@ pub struct Settings {
     pub masquerade_all: bool,
     /// Which bit of the packet mark asks for masquerading, 0 to 31.
     pub masquerade_bit: u8,
+    /// What becomes of packets to a Service without any endpoints.
+    pub no_endpoints: NoEndpoints,
     /// Where node ports answer.
     pub node_ports: NodePortSetting,
     /// Serve external IPs. They let anyone who may write a Service catch traffic to any address, so some clusters forbid them.
@@ -75,6 +77,7 @@ pub(super) fn rules(
         masquerade_mark: 1u32
             .checked_shl(settings.masquerade_bit.into())
             .unwrap_or(0),
+        no_endpoints: settings.no_endpoints,
         node_ports: without_loopback(addresses.clone()),
         health_checks: addresses,
         service_cidrs,

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia_core::desired::{Builder, Desired, LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::desired::{
+    Builder, Desired, LocalSetting, NoEndpoints, NodePortSetting, Settings,
+};
 use ferrovia_core::dialect::iptables::{canonical, parse};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::IptablesOptions;
@@ -157,6 +159,7 @@ fn settings() -> Settings {
         local: LocalSetting::ClusterCidr(nets.to_vec()),
         masquerade_all: false,
         masquerade_bit: 14,
+        no_endpoints: NoEndpoints::Reject,
         node_ports: NodePortSetting::Any,
         external_ips: true,
     }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ferrovia_core::desired::{
-    Delta, Desired, Endpoint, Frontend, LocalDetector, NodePortAddresses, NodeRules, PortChange,
-    ServicePort,
+    Delta, Desired, Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules,
+    PortChange, ServicePort,
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
@@ -85,6 +85,7 @@ fn desired(family: Family) -> Desired {
         local: LocalDetector::Off,
         masquerade_all: false,
         masquerade_mark: 0x4000,
+        no_endpoints: NoEndpoints::Reject,
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),

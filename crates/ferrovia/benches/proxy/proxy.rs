@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use ferrovia::mode::{Installed, Listen, Mode, Watcher};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::{LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::desired::{LocalSetting, NoEndpoints, NodePortSetting, Settings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::store::Event;
 
@@ -119,6 +119,7 @@ fn settings() -> anyhow::Result<Settings> {
         local: LocalSetting::ClusterCidr(vec![pods]),
         masquerade_all: false,
         masquerade_bit: 14,
+        no_endpoints: NoEndpoints::Reject,
         node_ports: NodePortSetting::Primary,
         external_ips: true,
     })

@@ -53,6 +53,10 @@ pub struct ShapeFlags {
     /// Bit of the packet mark that asks for masquerading
     #[arg(long, value_name = "BIT", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..32))]
     masquerade_bit: u8,
+
+    /// What becomes of packets to a Service without endpoints: reject or drop
+    #[arg(long, value_name = "reject|drop", default_value = "reject")]
+    no_endpoints: String,
 }
 
 impl ShapeFlags {
@@ -78,6 +82,7 @@ impl ShapeFlags {
             format!("--nodeport-addresses={}", self.nodeport_addresses.join(",")),
             format!("--masquerade-all={}", self.masquerade_all),
             format!("--masquerade-bit={}", self.masquerade_bit),
+            format!("--no-endpoints={}", self.no_endpoints),
         ]
         .into_iter()
         .chain(optional)

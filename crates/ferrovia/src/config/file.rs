@@ -329,6 +329,9 @@ pub struct Ferrovia {
     /// Folder of manifests to use in place of an API server.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub manifests: String,
+    /// What becomes of packets to a Service without any endpoints: `reject` or `drop`; empty means the first.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub no_endpoints: String,
 }
 
 impl Document {
@@ -345,6 +348,7 @@ impl Document {
             ferrovia: Ferrovia {
                 counters: Some(true),
                 manifests: "/".to_owned(),
+                no_endpoints: "drop".to_owned(),
             },
             ..Self::default()
         };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ferrovia_core::desired::Settings;
+use ferrovia_core::desired::{NoEndpoints, Settings};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::plan::iptables::DROP_MARK;
 
 use super::file::{Document, Logging};
 use super::flags::Typed;
@@ -48,6 +49,7 @@ impl Config {
                 .masquerade_bit()
                 .and_then(|bit| u8::try_from(bit).ok())
                 .unwrap_or_default(),
+            no_endpoints: no_endpoints(&mut checks, document),
             node_ports: checks
                 .node_ports(document.node_port_addresses.as_deref().unwrap_or_default()),
             external_ips: gates.is_enabled("AllowServiceExternalIPs"),
@@ -183,6 +185,28 @@ fn masquerade_bits(checks: &mut Checks, document: &Document) {
         let nftables = document.nftables.masquerade_bit.unwrap_or_default();
         checks.within("nftables.masqueradeBit", nftables, 0, 31);
     }
+}
+
+/// What becomes of packets to Services without endpoints. Only the nftables mode can drop without a mark.
+fn no_endpoints(checks: &mut Checks, document: &Document) -> NoEndpoints {
+    let words = [
+        ("", NoEndpoints::Reject),
+        ("reject", NoEndpoints::Reject),
+        ("drop", NoEndpoints::Drop),
+    ];
+    let field = "ferrovia.noEndpoints";
+    let chosen = checks.word(field, &document.ferrovia.no_endpoints, &words);
+    let drop_bit = i32::try_from(DROP_MARK.trailing_zeros()).ok();
+    if chosen == Some(NoEndpoints::Drop)
+        && document.section_name() != "nftables"
+        && document.masquerade_bit() == drop_bit
+    {
+        checks.forbidden(
+            field,
+            "drop marks packets with bit 15, which is iptables.masqueradeBit; choose another bit there",
+        );
+    }
+    chosen.unwrap_or_default()
 }
 
 fn hidden_metrics(checks: &mut Checks, document: &Document) -> bool {

@@ -1,3 +1,4 @@
+use ferrovia_core::desired::NoEndpoints;
 use ferrovia_core::wire;
 
 use super::*;
@@ -9,6 +10,7 @@ fn settings(local: LocalSetting, node_ports: NodePortSetting) -> Settings {
         local,
         masquerade_all: false,
         masquerade_bit: 14,
+        no_endpoints: NoEndpoints::Reject,
         node_ports,
         external_ips: true,
     }

@@ -5,7 +5,7 @@ use std::thread;
 
 use ferrovia_core::desired::{Desired, NodePortSetting};
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, NoEndpoints, Observed};
+use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::iptables::{self, Counter, Counters, IptablesApplier};
 use ferrovia_host::probe;
@@ -20,15 +20,12 @@ use crate::sync::backend::{Backend, Pair, SyncError};
 pub struct IptablesSettings {
     /// Node ports answer on 127.0.0.1 too. Only to be set where the addresses node ports answer on include it.
     pub localhost_node_ports: bool,
-    /// What becomes of packets to a Service without any endpoints.
-    pub no_endpoints: NoEndpoints,
 }
 
 impl Default for IptablesSettings {
     fn default() -> Self {
         Self {
             localhost_node_ports: true,
-            no_endpoints: NoEndpoints::Reject,
         }
     }
 }
@@ -39,14 +36,12 @@ impl IptablesSettings {
         Self {
             localhost_node_ports: config.localhost_node_ports
                 && covers_loopback(&config.settings.node_ports),
-            no_endpoints: NoEndpoints::Reject,
         }
     }
 
     fn options(self) -> IptablesOptions {
         IptablesOptions {
             localhost_node_ports: self.localhost_node_ports,
-            no_endpoints: self.no_endpoints,
             ..IptablesOptions::default()
         }
     }

@@ -9,7 +9,6 @@ use ferrovia_core::desired::{NodePortSetting, Settings};
 use ferrovia_core::dialect::nft::sim::Sim;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
-use ferrovia_core::plan::iptables::NoEndpoints;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
@@ -64,16 +63,8 @@ impl Way {
 /// What a case's options mean for the iptables mode. Node ports answer on loopback only where they answer everywhere.
 pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
     let node_ports = super::settings(options).node_ports;
-    let drop = options
-        .get("no-endpoints")
-        .is_some_and(|value| value == "drop");
     IptablesSettings {
         localhost_node_ports: matches!(node_ports, NodePortSetting::Any),
-        no_endpoints: if drop {
-            NoEndpoints::Drop
-        } else {
-            NoEndpoints::Reject
-        },
     }
 }
 

@@ -11,8 +11,8 @@ use clap::Parser;
 use ferrovia::cli::ShapeFlags;
 use ferrovia_core::desired::Settings;
 
-/// Options of a case that are not: of the world it is played in, and of one mode.
-const OTHER_OPTIONS: [&str; 2] = ["bridge", "no-endpoints"];
+/// The option of a case that is none: it is of the world the case is played in.
+const WORLD_OPTION: &str = "bridge";
 
 /// Options of a case are the flags of `ferrovia run`.
 #[derive(Parser)]
@@ -25,7 +25,7 @@ struct Flags {
 pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
     let flags = options
         .iter()
-        .filter(|(key, value)| !OTHER_OPTIONS.contains(&key.as_str()) && *value != "false")
+        .filter(|(key, value)| key.as_str() != WORLD_OPTION && *value != "false")
         .map(|(key, value)| {
             if value == "true" {
                 format!("--{key}")

@@ -31,7 +31,6 @@ impl Paper {
         let iptables = iptables_settings(options);
         let iptables = IptablesOptions {
             localhost_node_ports: iptables.localhost_node_ports,
-            no_endpoints: iptables.no_endpoints,
             ..IptablesOptions::default()
         };
         let mut paper = Self::bare(super::settings(options), addresses, iptables);

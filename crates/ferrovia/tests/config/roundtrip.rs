@@ -7,7 +7,7 @@ use proptest::sample::{select, subsequence};
 use super::support::{HEADER, load};
 
 /// Flags to choose from: all of them good, and any number of them together.
-const FLAGS: [&str; 40] = [
+const FLAGS: [&str; 41] = [
     "--proxy-mode=nftables",
     "--proxy-mode=ipvs",
     "--proxy-mode=iptables",
@@ -44,6 +44,7 @@ const FLAGS: [&str; 40] = [
     "--kube-api-burst=7",
     "--oom-score-adj=0",
     "--no-counters",
+    "--no-endpoints=drop",
     "--vmodule=a*=1,true=2",
     "--logging-format=json",
     "--feature-gates=AllowServiceExternalIPs=false",

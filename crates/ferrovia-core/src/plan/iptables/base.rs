@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::context::Context;
+use super::context::{Context, DROP_MARK};
 use super::names::{
     EXTERNAL_SERVICES, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, NODE_PORTS, POSTROUTING,
     PROXY_FIREWALL, SERVICES,
@@ -88,13 +88,12 @@ fn forward_rules(context: &Context) -> Vec<Rule> {
 
 /// The chains we share with the kubelet. What others have there stays; ours is added where it is missing.
 pub(super) fn common_chains(context: &Context) -> Vec<ChainRules> {
-    let drop_mark = context.options.drop_mark;
     let mut firewall = Vec::new();
     if context.drops_by_mark() {
         firewall.push(
             Rule::to(Target::Drop)
                 .comment("kubernetes firewall for dropping marked packets")
-                .with(Match::Marked(drop_mark)),
+                .with(Match::Marked(DROP_MARK)),
         );
     }
     if context.localhost() {
@@ -116,7 +115,7 @@ pub(super) fn common_chains(context: &Context) -> Vec<ChainRules> {
         chains.push(ChainRules {
             table: TableName::Nat,
             name: MARK_DROP,
-            rules: vec![Rule::to(Target::Mark(drop_mark)).to_string()],
+            rules: vec![Rule::to(Target::Mark(DROP_MARK)).to_string()],
         });
     }
     chains

@@ -1,31 +1,20 @@
 //! What the rules of every service depend on besides the service.
 
-use crate::desired::{LocalDetector, NodePortAddresses, NodeRules};
+use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::dialect::iptables::{Commits, Rule, Target};
 use crate::family::Family;
 
 /// Above so many endpoints the comments that name one endpoint are left out: they are nearly half of the text.
 const LARGE: usize = 1000;
 
-/// What becomes of packets to a Service without any endpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NoEndpoints {
-    /// They are refused at once.
-    #[default]
-    Reject,
-    /// They are marked in KUBE-MARK-DROP and dropped in KUBE-FIREWALL, so that clients try again until they give up.
-    Drop,
-}
+/// The mark of packets that KUBE-FIREWALL drops: the one the kubelet used to set, which other software knows.
+pub const DROP_MARK: u32 = 0x8000;
 
 /// What the mode can do here, and what is asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IptablesOptions {
     /// Node ports answer on IPv4's loopback too. Only where the addresses node ports answer on include it.
     pub localhost_node_ports: bool,
-    /// What becomes of packets to a Service without any endpoints.
-    pub no_endpoints: NoEndpoints,
-    /// The bit of the mark that asks for dropping.
-    pub drop_mark: u32,
     /// Packets that conntrack cannot place are dropped instead of being forwarded with their original addresses.
     pub drop_invalid: bool,
     /// The kernel has a counter for packets dropped that way.
@@ -40,8 +29,6 @@ impl Default for IptablesOptions {
     fn default() -> Self {
         Self {
             localhost_node_ports: true,
-            no_endpoints: NoEndpoints::Reject,
-            drop_mark: 0x8000,
             drop_invalid: true,
             count_invalid: false,
             count_localhost: false,
@@ -107,9 +94,9 @@ impl Context {
         }
     }
 
-    /// Services without endpoints are dropped by way of a mark.
+    /// Services without endpoints are dropped by way of a mark: KUBE-MARK-DROP sets it, KUBE-FIREWALL drops.
     pub(super) fn drops_by_mark(&self) -> bool {
-        self.options.no_endpoints == NoEndpoints::Drop
+        self.node.no_endpoints == NoEndpoints::Drop
     }
 
     pub(super) fn reject(&self) -> Target {

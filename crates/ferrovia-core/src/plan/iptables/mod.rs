@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 pub use self::base::{INVALID_COUNTER, LOCALHOST_COUNTER};
 use self::context::Context;
-pub use self::context::{IptablesOptions, NoEndpoints};
+pub use self::context::{DROP_MARK, IptablesOptions};
 use self::full::Full;
 use self::health::Health;
 pub use self::kernel::Observed;

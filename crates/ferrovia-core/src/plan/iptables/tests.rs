@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::*;
-use crate::desired::{Endpoint, Frontend, LocalDetector, NodePortAddresses, NodeRules, PortChange};
+use crate::desired::{
+    Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, PortChange,
+};
 use crate::dialect::iptables::Commits;
 use crate::dialect::iptables::sim::Sim;
 use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
@@ -17,6 +19,7 @@ fn node() -> NodeRules {
         local: LocalDetector::Source("10.244.1.0/24".parse().unwrap()),
         masquerade_all: false,
         masquerade_mark: 0x4000,
+        no_endpoints: NoEndpoints::Reject,
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),
@@ -388,11 +391,11 @@ fn replacing_writes_everything() {
 
 #[test]
 fn services_without_endpoints_can_be_dropped_by_a_mark() {
-    let options = IptablesOptions {
+    let mut lab = Lab::on(Sim::default(), IptablesOptions::default());
+    lab.desired.node = Arc::new(NodeRules {
         no_endpoints: NoEndpoints::Drop,
-        ..IptablesOptions::default()
-    };
-    let mut lab = Lab::on(Sim::default(), options);
+        ..node()
+    });
     lab.full(Found::Adopt);
     lab.set(service(1, &[]));
     let rules = |table, chain| lab.sim.chain(table, chain).unwrap().join("\n");

@@ -9,7 +9,7 @@ use super::count;
 use super::layout::{
     BY_SOURCE, CLASS_BITS, MASQUERADE, PORT_BITS, SetId, TAG, chain, node_port_key, service_key,
 };
-use crate::desired::{LocalDetector, NodePortAddresses, NodeRules};
+use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::dialect::nft::{
     Chain, ChainKind, Field, Hook, HookPoint, Match, Name, PriorityValue, Rule, Sense, Statement,
 };
@@ -53,7 +53,7 @@ pub(super) fn chains(node: &NodeRules, family: Family, counters: bool) -> Vec<Ch
         ChainRules::plain(chain::DISPATCH, dispatch(node)),
         ChainRules::plain(chain::SERVICES, services(node, family)),
         ChainRules::plain(chain::FIREWALL, vec![firewall()]),
-        ChainRules::plain(chain::SERVICE_REFUSALS, service_refusals()),
+        ChainRules::plain(chain::SERVICE_REFUSALS, service_refusals(node)),
         ChainRules::plain(chain::NODE_PORT_REFUSALS, node_port_refusals(node, family)),
         ChainRules::plain(chain::CLUSTER_IPS_CHECK, cluster_ips_check(node)),
         ChainRules::plain(chain::MASQUERADING, masquerading(node)),
@@ -270,10 +270,10 @@ fn refuse(how: Statement, counters: bool) -> Vec<Rule> {
 }
 
 /// Packets to services that have no endpoint for them. Those that had one have another destination by now.
-fn service_refusals() -> Vec<Rule> {
+fn service_refusals(node: &NodeRules) -> Vec<Rule> {
     let in_set = |set: SetId| Rule::when(Match::InSet(service_key(), set.name().into(), Sense::Is));
     vec![
-        in_set(SetId::RejectedServices).then(Statement::Goto(chain::REJECTING.into())),
+        in_set(SetId::RejectedServices).then(without_endpoints(node)),
         in_set(SetId::DroppedServices).then(Statement::Goto(chain::DROPPING.into())),
     ]
 }
@@ -288,9 +288,18 @@ fn node_port_refusals(node: &NodeRules, family: Family) -> Vec<Rule> {
         ))
     };
     vec![
-        in_set(SetId::RejectedNodePorts).then(Statement::Goto(chain::REJECTING.into())),
+        in_set(SetId::RejectedNodePorts).then(without_endpoints(node)),
         in_set(SetId::DroppedNodePorts).then(Statement::Goto(chain::DROPPING.into())),
     ]
+}
+
+/// Where packets to services without any endpoint go. Dropped ones stay in the sets of rejected ones, so that it can still be told why.
+fn without_endpoints(node: &NodeRules) -> Statement {
+    let end = match node.no_endpoints {
+        NoEndpoints::Reject => chain::REJECTING,
+        NoEndpoints::Drop => chain::DROPPING,
+    };
+    Statement::Goto(end.into())
 }
 
 /// Packets to cluster IPs that no service took.

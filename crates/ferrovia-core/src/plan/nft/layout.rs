@@ -106,11 +106,11 @@ pub enum SetId {
     StickyEndpoints,
     /// Client and service port → list and number of the endpoint it sticks to. Written by packets.
     Affinity,
-    /// Services without any endpoint.
+    /// Services without any endpoint; rejected unless the node's rules want them dropped.
     RejectedServices,
     /// Services whose policy leaves no endpoint here.
     DroppedServices,
-    /// Node ports without any endpoint.
+    /// Node ports without any endpoint; the same holds.
     RejectedNodePorts,
     /// Node ports whose policy leaves no endpoint here.
     DroppedNodePorts,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::layout::chain;
 use super::view::meaning;
 use super::*;
-use crate::desired::{Endpoint, Frontend, LocalDetector};
+use crate::desired::{Endpoint, Frontend, LocalDetector, NoEndpoints};
+use crate::dialect::nft::Statement;
 use crate::dialect::nft::sim::Sim;
 use crate::model::{Algorithm, Protocol, ServiceKey, TrafficPolicy};
 
@@ -17,6 +19,7 @@ fn node() -> NodeRules {
         local: LocalDetector::Source("10.244.1.0/24".parse().unwrap()),
         masquerade_all: false,
         masquerade_mark: 0x4000,
+        no_endpoints: NoEndpoints::Reject,
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
@@ -294,6 +297,33 @@ fn node_rules_change_in_place() {
     lab.sim.apply(&plan).unwrap();
     lab.planner = NftPlanner::new(Family::V4, true);
     assert!(lab.full().is_empty());
+}
+
+#[test]
+fn services_without_endpoints_can_be_dropped() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[]));
+    // A new process that is told otherwise finds the elements where they belong and changes rules alone.
+    lab.desired.node = Arc::new(NodeRules {
+        no_endpoints: NoEndpoints::Drop,
+        ..node()
+    });
+    lab.planner = NftPlanner::new(Family::V4, true);
+    let plan = lab.full();
+    let rules: Vec<_> = plan
+        .ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::FlushChain(_) => None,
+            Op::AddRule(chain, rule) => Some((&**chain, rule.statements.as_slice())),
+            other => panic!("{other:?}\n{plan}"),
+        })
+        .collect();
+    let dropping = [Statement::Goto(chain::DROPPING.into())];
+    let to_dropping = |chain| [(chain, &dropping[..]), (chain, &dropping[..])];
+    let services = to_dropping(chain::SERVICE_REFUSALS);
+    let node_ports = to_dropping(chain::NODE_PORT_REFUSALS);
+    assert_eq!(rules, [services, node_ports].concat());
 }
 
 #[test]

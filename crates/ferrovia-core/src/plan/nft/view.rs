@@ -77,9 +77,9 @@ pub enum Path {
         /// The list for others.
         outside: Option<u32>,
     },
-    /// Nobody takes them: the sender is told.
+    /// Nobody takes them: there is no endpoint anywhere. The sender is told, unless the node's rules want them dropped.
     Rejected,
-    /// Nobody takes them.
+    /// Nobody takes them: the policy leaves no endpoint here.
     Dropped,
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::{Lab, endpoint, node, service};
-use crate::desired::{LocalDetector, NodePortAddresses, NodeRules, ServicePort};
+use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, ServicePort};
 use crate::dialect::iptables::Commits;
 use crate::dialect::iptables::sim::Sim;
 use crate::model::TrafficPolicy;
 use crate::plan::Found;
-use crate::plan::iptables::{IptablesOptions, NoEndpoints};
+use crate::plan::iptables::IptablesOptions;
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -110,10 +110,11 @@ proptest! {
     fn any_chain_of_changes_ends_like_one_full_plan(steps in proptest::collection::vec(step(), 1..20), many in any::<bool>(), drop in any::<bool>()) {
         let options = IptablesOptions {
             commits: if many { Commits::Many } else { Commits::One },
-            no_endpoints: if drop { NoEndpoints::Drop } else { NoEndpoints::Reject },
             ..IptablesOptions::default()
         };
+        let no_endpoints = if drop { NoEndpoints::Drop } else { NoEndpoints::Reject };
         let mut lab = Lab::on(Sim::default(), options);
+        lab.desired.node = Arc::new(NodeRules { no_endpoints, ..node() });
         lab.full(Found::Adopt);
         for step in &steps {
             let changes = step.services.iter().map(|n| {
@@ -121,7 +122,7 @@ proptest! {
                 (port.key.clone(), (!step.gone).then_some(port))
             });
             let changes = changes.filter(|(key, new)| lab.desired.ports.get(key).map(|p| &**p) != new.as_ref()).collect();
-            lab.change(changes, step.node());
+            lab.change(changes, step.node().map(|node| NodeRules { no_endpoints, ..node }));
         }
         prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
         // And whoever comes next finds nothing to do.

@@ -50,6 +50,14 @@ pub(super) const RULES: &[Flag] = &[
     )
     .beats_file(),
     flag(
+        "no-endpoints",
+        Value("reject|drop"),
+        "reject",
+        "What becomes of packets to a Service without endpoints: refused at once, or dropped, so that clients keep trying",
+        |t, v| text(&mut t.document.ferrovia.no_endpoints, v),
+    )
+    .beats_file(),
+    flag(
         "no-counters",
         Bool,
         "false",
