@@ -81,6 +81,7 @@ pub(crate) fn settings() -> Settings {
         masquerade_all: false,
         masquerade_bit: 14,
         no_endpoints: NoEndpoints::Reject,
+        egress_except: None,
         node_ports: NodePortSetting::Any,
         external_ips: true,
     }

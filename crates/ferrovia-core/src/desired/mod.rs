@@ -78,6 +78,8 @@ pub struct NodeRules {
     pub masquerade_mark: u32,
     /// What becomes of packets to a Service without any endpoints.
     pub no_endpoints: NoEndpoints,
+    /// Masquerade what pods send to addresses outside of these ranges; none leaves pods' addresses alone.
+    pub egress_except: Option<Vec<IpNet>>,
     /// The local addresses node ports answer on.
     pub node_ports: NodePortAddresses,
     /// The local addresses health checks of services answer on: the same and loopback, if that is in the ranges too.

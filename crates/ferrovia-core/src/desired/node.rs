@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::family::{Family, PerFamily};
+use crate::model::fold_nested;
 use crate::model::node::Node;
 use crate::store::Store;
 
@@ -24,6 +25,8 @@ pub struct Settings {
     pub masquerade_bit: u8,
     /// What becomes of packets to a Service without any endpoints.
     pub no_endpoints: NoEndpoints,
+    /// Masquerade what pods send to addresses outside of these ranges, the pods' own among them; none leaves pods' addresses alone.
+    pub egress_except: Option<Vec<IpNet>>,
     /// Where node ports answer.
     pub node_ports: NodePortSetting,
     /// Serve external IPs. They let anyone who may write a Service catch traffic to any address, so some clusters forbid them.
@@ -78,10 +81,30 @@ pub(super) fn rules(
             .checked_shl(settings.masquerade_bit.into())
             .unwrap_or(0),
         no_endpoints: settings.no_endpoints,
+        egress_except: egress_except(settings, family),
         node_ports: without_loopback(addresses.clone()),
         health_checks: addresses,
         service_cidrs,
     }
+}
+
+/// The ranges that pods reach under their own address. A family whose pods' ranges nobody has named is left alone: traffic between its pods
+/// would be masqueraded too.
+fn egress_except(settings: &Settings, family: Family) -> Option<Vec<IpNet>> {
+    let link_local = match family {
+        Family::V4 => IpNet::from(Ipv4Net::new_assert([169, 254, 0, 0].into(), 16)),
+        Family::V6 => IpNet::from(Ipv6Net::new_assert(
+            [0xfe80, 0, 0, 0, 0, 0, 0, 0].into(),
+            10,
+        )),
+    };
+    let mut except = settings.egress_except.clone()?;
+    except.retain(|net| Family::of_net(net) == family);
+    if except.is_empty() {
+        return None;
+    }
+    except.push(link_local);
+    Some(fold_nested(except))
 }
 
 /// Node ports are meant to answer on the node's own address only, but that address is not known, so they answer on all.

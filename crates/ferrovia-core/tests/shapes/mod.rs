@@ -160,6 +160,7 @@ fn settings() -> Settings {
         masquerade_all: false,
         masquerade_bit: 14,
         no_endpoints: NoEndpoints::Reject,
+        egress_except: None,
         node_ports: NodePortSetting::Any,
         external_ips: true,
     }

@@ -86,6 +86,7 @@ fn desired(family: Family) -> Desired {
         masquerade_all: false,
         masquerade_mark: 0x4000,
         no_endpoints: NoEndpoints::Reject,
+        egress_except: None,
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),

@@ -120,6 +120,7 @@ fn settings() -> anyhow::Result<Settings> {
         masquerade_all: false,
         masquerade_bit: 14,
         no_endpoints: NoEndpoints::Reject,
+        egress_except: None,
         node_ports: NodePortSetting::Primary,
         external_ips: true,
     })

@@ -57,6 +57,14 @@ pub struct ShapeFlags {
     /// What becomes of packets to a Service without endpoints: reject or drop
     #[arg(long, value_name = "reject|drop", default_value = "reject")]
     no_endpoints: String,
+
+    /// Give what pods send out of the cluster this node's address as source
+    #[arg(long)]
+    egress_masquerade: bool,
+
+    /// Ranges outside of the cluster that pods reach under their own address
+    #[arg(long, value_name = "CIDR[,CIDR]")]
+    egress_masquerade_except: Option<String>,
 }
 
 impl ShapeFlags {
@@ -72,6 +80,7 @@ impl ShapeFlags {
             ("cluster-cidr", &self.cluster_cidr),
             ("pod-bridge-interface", &self.pod_bridge_interface),
             ("pod-interface-name-prefix", &self.pod_interface_name_prefix),
+            ("egress-masquerade-except", &self.egress_masquerade_except),
         ];
         let optional = optional
             .iter()
@@ -83,6 +92,7 @@ impl ShapeFlags {
             format!("--masquerade-all={}", self.masquerade_all),
             format!("--masquerade-bit={}", self.masquerade_bit),
             format!("--no-endpoints={}", self.no_endpoints),
+            format!("--egress-masquerade={}", self.egress_masquerade),
         ]
         .into_iter()
         .chain(optional)

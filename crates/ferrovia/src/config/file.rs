@@ -332,6 +332,21 @@ pub struct Ferrovia {
     /// What becomes of packets to a Service without any endpoints: `reject` or `drop`; empty means the first.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub no_endpoints: String,
+    /// What pods send out of the cluster.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub egress_masquerade: EgressMasquerade,
+}
+
+/// `ferrovia.egressMasquerade`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EgressMasquerade {
+    /// Give it this node's address as source.
+    #[serde(deserialize_with = "or_default")]
+    pub enabled: bool,
+    /// Ranges that are reached under the pod's own address besides the cluster's.
+    #[serde(rename = "exceptCIDRs")]
+    pub except_cidrs: Option<Vec<String>>,
 }
 
 impl Document {
@@ -349,6 +364,10 @@ impl Document {
                 counters: Some(true),
                 manifests: "/".to_owned(),
                 no_endpoints: "drop".to_owned(),
+                egress_masquerade: EgressMasquerade {
+                    enabled: true,
+                    except_cidrs: None,
+                },
             },
             ..Self::default()
         };

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ferrovia_core::desired::{NoEndpoints, Settings};
+use ferrovia_core::desired::{LocalSetting, NoEndpoints, Settings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::DROP_MARK;
+use ipnet::IpNet;
 
 use super::file::{Document, Logging};
 use super::flags::Typed;
@@ -34,16 +35,18 @@ impl Config {
         let document = &typed.document;
         masquerade_bits(&mut checks, document);
         let bind_address = checks.bind_address("bindAddress", &document.bind_address);
+        let local = checks.local(
+            &document.detect_local_mode,
+            &document.detect_local,
+            &document.cluster_cidr,
+        );
         let settings = Settings {
             node_name: node_name(&mut checks, &document.hostname_override)?,
             node_ips: PerFamily::from_fn(|family| {
                 bind_address.filter(|ip| Family::of(*ip) == family)
             }),
-            local: checks.local(
-                &document.detect_local_mode,
-                &document.detect_local,
-                &document.cluster_cidr,
-            ),
+            egress_except: egress_except(&mut checks, document, &local),
+            local,
             masquerade_all: document.masquerade_all(),
             masquerade_bit: document
                 .masquerade_bit()
@@ -207,6 +210,38 @@ fn no_endpoints(checks: &mut Checks, document: &Document) -> NoEndpoints {
         );
     }
     chosen.unwrap_or_default()
+}
+
+/// The ranges that pods reach under their own address, the cluster's among them, if what they send elsewhere is masqueraded.
+fn egress_except(
+    checks: &mut Checks,
+    document: &Document,
+    local: &LocalSetting,
+) -> Option<Vec<IpNet>> {
+    let egress = &document.ferrovia.egress_masquerade;
+    let mut except = checks.cidrs(
+        "ferrovia.egressMasquerade.exceptCIDRs",
+        egress.except_cidrs.as_deref().unwrap_or_default(),
+    );
+    if !egress.enabled {
+        return None;
+    }
+    let field = "ferrovia.egressMasquerade.enabled";
+    match local {
+        LocalSetting::ClusterCidr(nets) => except.extend(nets),
+        LocalSetting::NodeCidr => except.extend(checks.cluster_cidr(&document.cluster_cidr)),
+        LocalSetting::Interface(_) | LocalSetting::InterfacePrefix(_) => checks.forbidden(
+            field,
+            "pods must be told by their address: detectLocalMode ClusterCIDR or NodeCIDR",
+        ),
+    }
+    if document.cluster_cidr.is_empty() {
+        checks.forbidden(
+            field,
+            "needs clusterCIDR, so that traffic between pods is left alone",
+        );
+    }
+    Some(except)
 }
 
 fn hidden_metrics(checks: &mut Checks, document: &Document) -> bool {

@@ -11,6 +11,7 @@ fn settings(local: LocalSetting, node_ports: NodePortSetting) -> Settings {
         masquerade_all: false,
         masquerade_bit: 14,
         no_endpoints: NoEndpoints::Reject,
+        egress_except: None,
         node_ports,
         external_ips: true,
     }

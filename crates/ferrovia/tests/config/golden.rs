@@ -205,6 +205,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         ("masquerade_all", format!("{:?}", settings.masquerade_all)),
         ("masquerade_bit", format!("{:?}", settings.masquerade_bit)),
         ("no_endpoints", format!("{:?}", settings.no_endpoints)),
+        ("egress_except", format!("{:?}", settings.egress_except)),
         ("node_ports", format!("{:?}", settings.node_ports)),
         ("external_ips", format!("{:?}", settings.external_ips)),
         ("bind_address", format!("{bind_address:?}")),

@@ -7,7 +7,7 @@ use proptest::sample::{select, subsequence};
 use super::support::{HEADER, load};
 
 /// Flags to choose from: all of them good, and any number of them together.
-const FLAGS: [&str; 41] = [
+const FLAGS: [&str; 43] = [
     "--proxy-mode=nftables",
     "--proxy-mode=ipvs",
     "--proxy-mode=iptables",
@@ -45,6 +45,8 @@ const FLAGS: [&str; 41] = [
     "--oom-score-adj=0",
     "--no-counters",
     "--no-endpoints=drop",
+    "--egress-masquerade",
+    "--egress-masquerade-except=192.0.2.0/24",
     "--vmodule=a*=1,true=2",
     "--logging-format=json",
     "--feature-gates=AllowServiceExternalIPs=false",

@@ -195,3 +195,23 @@ fn marks_and_service_ranges() {
     assert_eq!(of(Family::V6).service_cidrs, nets(&["fd00:1::/108"]));
     assert_eq!(of(Family::V4).masquerade_mark, 0x4000);
 }
+
+#[test]
+fn pods_that_leave_the_cluster_are_masqueraded_where_its_ranges_are_known() {
+    let except = |given: Option<&[&str]>| {
+        let settings = Settings {
+            egress_except: given.map(nets),
+            ..settings()
+        };
+        Family::ALL.map(|family| egress_except(&settings, family))
+    };
+    assert_eq!(except(None), [None, None]);
+    assert_eq!(
+        except(Some(&["10.244.0.0/16", "10.244.7.0/24"])),
+        [Some(nets(&["10.244.0.0/16", "169.254.0.0/16"])), None]
+    );
+    assert_eq!(
+        except(Some(&["fd00:10::/48"])),
+        [None, Some(nets(&["fd00:10::/48", "fe80::/10"]))]
+    );
+}

@@ -9,7 +9,7 @@ use super::names::{
     EXTERNAL_SERVICES, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, NODE_PORTS, POSTROUTING,
     PROXY_FIREWALL, SERVICES,
 };
-use crate::desired::NodePortAddresses;
+use crate::desired::{LocalDetector, NodePortAddresses};
 use crate::dialect::iptables::{Match, Rule, TableName, Target};
 use crate::family::Family;
 
@@ -49,17 +49,40 @@ pub(super) fn fixed_chains(context: &Context) -> Vec<ChainRules> {
             MARK_MASQ,
             vec![Rule::to(Target::Mark(mark))],
         ),
-        chain(
-            TableName::Nat,
-            POSTROUTING,
-            vec![
-                Rule::to(Target::Return).with(Match::NotMarked(mark)),
-                // The mark goes, so that the packet is not masqueraded again if it passes here again, inside a tunnel.
-                Rule::to(Target::InvertMark(mark)),
-                Rule::to(Target::Masquerade).comment("kubernetes service traffic requiring SNAT"),
-            ],
-        ),
+        chain(TableName::Nat, POSTROUTING, postrouting_rules(context)),
     ]
+}
+
+fn postrouting_rules(context: &Context) -> Vec<Rule> {
+    let mark = context.node.masquerade_mark;
+    let mut rules = egress_rules(context);
+    rules.extend([
+        Rule::to(Target::Return).with(Match::NotMarked(mark)),
+        // The mark goes, so that the packet is not masqueraded again if it passes here again, inside a tunnel.
+        Rule::to(Target::InvertMark(mark)),
+        Rule::to(Target::Masquerade).comment("kubernetes service traffic requiring SNAT"),
+    ]);
+    rules
+}
+
+/// What pods send out of the cluster, where that is asked for. Marked packets are masqueraded anyway, and must lose their mark. iptables does
+/// not match the interface a packet came in by this late.
+fn egress_rules(context: &Context) -> Vec<Rule> {
+    let (LocalDetector::Source(pods), Some(except)) =
+        (&context.node.local, &context.node.egress_except)
+    else {
+        return Vec::new();
+    };
+    let from_pods = |target| {
+        Rule::to(target)
+            .source(*pods)
+            .with(Match::NotMarked(context.node.masquerade_mark))
+    };
+    let kept = except
+        .iter()
+        .map(|net| from_pods(Target::Return).destination(*net));
+    let leaving = from_pods(Target::Masquerade).comment("pods that leave the cluster");
+    kept.chain([leaving]).collect()
 }
 
 fn forward_rules(context: &Context) -> Vec<Rule> {

@@ -20,6 +20,7 @@ fn node() -> NodeRules {
         masquerade_all: false,
         masquerade_mark: 0x4000,
         no_endpoints: NoEndpoints::Reject,
+        egress_except: None,
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),

@@ -322,7 +322,7 @@ fn cluster_ips_check(node: &NodeRules) -> Vec<Rule> {
 /// The last stop: cleans the scratch register and gives connections this node's address where asked for.
 fn masquerading(node: &NodeRules) -> Vec<Rule> {
     let hairpin = vec![Field::Saddr, Field::Daddr, Field::L4Proto, Field::Dport];
-    vec![
+    let services = [
         Rule::when(Match::CtStatusDnat)
             .and(Match::PriorityBits(TAG))
             .then(Statement::SetPriority(PriorityValue::None)),
@@ -337,5 +337,22 @@ fn masquerading(node: &NodeRules) -> Vec<Rule> {
             ))
             .then(Statement::Masquerade)
             .because("an endpoint that reached itself"),
-    ]
+    ];
+    services.into_iter().chain(egress(node)).collect()
+}
+
+/// What pods send out of the cluster, where that is asked for. Interfaces that packets came in by are not known to every kernel this late.
+fn egress(node: &NodeRules) -> Option<Rule> {
+    let (LocalDetector::Source(pods), Some(except)) = (&node.local, &node.egress_except) else {
+        return None;
+    };
+    let from_pods = Rule::when(Match::Source(*pods, Sense::Is));
+    let leaving = except.iter().fold(from_pods, |rule, net| {
+        rule.and(Match::Destination(*net, Sense::IsNot))
+    });
+    Some(
+        leaving
+            .then(Statement::Masquerade)
+            .because("pods that leave the cluster"),
+    )
 }

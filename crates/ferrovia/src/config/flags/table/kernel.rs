@@ -58,6 +58,26 @@ pub(super) const RULES: &[Flag] = &[
     )
     .beats_file(),
     flag(
+        "egress-masquerade",
+        Bool,
+        "false",
+        "Give what pods send out of the cluster this node's address as source",
+        |t, v| put(&mut t.document.ferrovia.egress_masquerade.enabled, boolean(v)),
+    )
+    .beats_file(),
+    flag(
+        "egress-masquerade-except",
+        List("CIDR[,CIDR]"),
+        "",
+        "Ranges outside of the cluster that pods reach under their own address",
+        |t, v| {
+            let egress = &mut t.document.ferrovia.egress_masquerade;
+            egress.except_cidrs.get_or_insert_default().extend(list(v));
+            Ok(())
+        },
+    )
+    .beats_file(),
+    flag(
         "no-counters",
         Bool,
         "false",
