@@ -31,6 +31,9 @@ impl Setting {
     /// Seconds that one with answers is.
     pub const UDP_STREAM: Self = Self("proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream");
 
+    /// Not 0: packets from and to 127.0.0.0/8 may be routed.
+    pub const ROUTE_LOCALNET: Self = Self("proc/sys/net/ipv4/conf/all/route_localnet");
+
     /// Its file on an ordinary system.
     pub fn path(self) -> PathBuf {
         Path::new("/").join(self.0)

@@ -18,3 +18,4 @@ pub mod mode;
 pub mod notice;
 pub mod source;
 pub mod sync;
+pub mod version;

@@ -1,6 +1,5 @@
 //! The iptables mode's way into the kernel.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::dialect::iptables::{Restore, TableName};
@@ -11,7 +10,7 @@ use super::counters::{Counter, Counters};
 use super::lock::{Lock, LockError, LockUsage};
 use super::settings;
 use super::tool::{Backend, Presence, Tool};
-use crate::{Applier, exec, netlink};
+use crate::{Applier, exec, netlink, sysctl};
 
 /// How long we wait for the legacy tools' lock before the attempt counts as failed.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
@@ -54,12 +53,11 @@ pub enum Error {
     Counters(netlink::Error),
     /// Node ports cannot answer on loopback.
     #[error(
-        "cannot set {}, so node ports cannot answer on 127.0.0.1 (turn localhost node ports off, or set it by hand): {cause}",
-        settings::ROUTE_LOCALNET
+        "node ports cannot answer on 127.0.0.1 (turn localhost node ports off, or set route_localnet by hand): {cause}"
     )]
     RouteLocalnet {
-        /// What the system said.
-        cause: io::Error,
+        /// What was tried, and what the system said.
+        cause: sysctl::Error,
     },
 }
 

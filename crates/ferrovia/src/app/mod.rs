@@ -35,6 +35,7 @@ use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
     let mode = Mode::choose(&config).map_err(anyhow::Error::from_boxed)?;
+    privileges::require(&[privileges::RULES])?;
     if config.once {
         return run_once(config, mode);
     }

@@ -83,7 +83,7 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// How much to log: 0 for what matters, 4 for every sync, 6 for every rule written (FERROVIA_LOG overrides it)
+    /// How much to log: 0 for what matters, 4 for every sync, 6 for single steps (FERROVIA_LOG overrides it)
     #[arg(
         short,
         long,

@@ -9,8 +9,9 @@ use super::output::print;
 use super::{Program, cleanup, help};
 use crate::app;
 use crate::config::flags::{self, Version};
-use crate::config::{Action, Config, KUBERNETES_VERSION};
+use crate::config::{Action, Config};
 use crate::logging;
+use crate::version::KUBERNETES;
 
 /// Does what the daemon's arguments ask for.
 pub(super) fn run(program: Program, arguments: Vec<String>) -> anyhow::Result<()> {
@@ -54,9 +55,9 @@ fn write(path: &Path, document: &Value) -> anyhow::Result<()> {
 /// Scripts look for the second word, so a kube-proxy says what a kube-proxy says.
 fn version(program: Program) -> String {
     match program {
-        Program::KubeProxy => format!("Kubernetes {KUBERNETES_VERSION}\n"),
+        Program::KubeProxy => format!("Kubernetes {KUBERNETES}\n"),
         Program::Ferrovia => format!(
-            "ferrovia {} (kube-proxy {KUBERNETES_VERSION})\n",
+            "ferrovia {} (kube-proxy {KUBERNETES})\n",
             env!("CARGO_PKG_VERSION")
         ),
     }
@@ -64,7 +65,7 @@ fn version(program: Program) -> String {
 
 fn raw_version() -> String {
     format!(
-        "ferrovia {}, kube-proxy {KUBERNETES_VERSION}, {}/{}\n",
+        "ferrovia {}, kube-proxy {KUBERNETES}, {}/{}\n",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::OS,
         std::env::consts::ARCH

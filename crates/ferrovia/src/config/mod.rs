@@ -32,9 +32,6 @@ use decode::DecodeError;
 use gates::FeatureGates;
 use validate::FieldError;
 
-/// The version of kube-proxy whose behaviour this is.
-pub const KUBERNETES_VERSION: &str = "v1.36.4";
-
 /// Everything a running proxy needs to know: typed, checked, complete.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -5,7 +5,8 @@ use std::sync::PoisonError;
 
 use super::process::Usage;
 use super::series::Expose;
-use super::{Connections, KUBERNETES_VERSION, Metrics};
+use super::{Connections, Metrics};
+use crate::version::{KUBERNETES, KUBERNETES_MAJOR_MINOR};
 
 impl Metrics {
     /// Writes every series as text. May wait for the kernel, and for `out`; nobody waits for it.
@@ -67,10 +68,9 @@ impl Metrics {
 
     /// Says what runs, once and for all.
     pub(super) fn describe_build(&self, mode: &str) {
-        let (major, minor, patch) = KUBERNETES_VERSION;
-        let version = format!("v{major}.{minor}.{patch}");
+        let (major, minor) = KUBERNETES_MAJOR_MINOR;
         let platform = format!("linux/{}", architecture());
-        let labels = ["", "rustc", "", "", &version, "", major, minor, &platform];
+        let labels = ["", "rustc", "", "", KUBERNETES, "", major, minor, &platform];
         self.all.build.update(labels, |one| one.set(1.0));
         self.all
             .ferrovia_build

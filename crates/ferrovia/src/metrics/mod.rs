@@ -23,9 +23,6 @@ use crate::sync::{Outcome, SyncKind};
 pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
 pub use slis::Slis;
 
-/// The release of kube-proxy that this program behaves like.
-pub const KUBERNETES_VERSION: (&str, &str, &str) = ("1", "36", "4");
-
 /// Everything that is measured.
 pub struct Metrics {
     all: Catalogue,

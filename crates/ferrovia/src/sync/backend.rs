@@ -106,8 +106,6 @@ where
     for note in transaction.notes() {
         tracing::warn!("{note}");
     }
-    // Never at default verbosity: a ruleset can be many megabytes.
-    tracing::trace!(plan = %transaction, "writing");
     let changed = applier.apply(&transaction).map_err(Into::into)?;
     Ok(Written {
         changed,

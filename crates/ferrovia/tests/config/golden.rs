@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use ferrovia::config::Config;
 use ferrovia::config::decode::known_fields;
 use ferrovia::config::flags::table;
-use ferrovia::config::{Config, KUBERNETES_VERSION};
+use ferrovia::version::KUBERNETES;
 use serde_json::Value;
 
 use super::support::{HEADER, load};
@@ -310,7 +311,7 @@ fn the_defaults_are_as_documented() {
     }
     let expected = std::fs::read_to_string(path).expect("it can be read");
     assert_eq!(yaml, expected);
-    assert_eq!(KUBERNETES_VERSION, "v1.36.4");
+    assert_eq!(KUBERNETES, "v1.36.4");
 }
 
 /// The page for people names every flag and every field.

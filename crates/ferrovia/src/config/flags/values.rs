@@ -7,7 +7,7 @@ use ferrovia_core::model::parse_ip;
 
 use super::super::file::VModule;
 use super::Version;
-use crate::config::KUBERNETES_VERSION;
+use crate::version::KUBERNETES;
 
 /// What a flag's value becomes, or why not.
 pub(super) type Read<T> = Result<T, String>;
@@ -132,14 +132,14 @@ pub(super) fn version(text: &str) -> Read<Version> {
     if text == "raw" {
         return Ok(Version::Raw);
     }
-    if let Some(rest) = text.strip_prefix(KUBERNETES_VERSION) {
+    if let Some(rest) = text.strip_prefix(KUBERNETES) {
         let is_the_same = rest.is_empty() || rest.starts_with(['-', '+']);
         return is_the_same
             .then_some(Version::No)
-            .ok_or_else(|| format!("must be {KUBERNETES_VERSION}"));
+            .ok_or_else(|| format!("must be {KUBERNETES}"));
     }
     if text.starts_with('v') {
-        return Err(format!("must be {KUBERNETES_VERSION}"));
+        return Err(format!("must be {KUBERNETES}"));
     }
     Ok(if boolean(text)? {
         Version::Plain

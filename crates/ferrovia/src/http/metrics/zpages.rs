@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::http::answer::{Answer, JSON, TEXT, answer, set, text};
-use crate::metrics::KUBERNETES_VERSION;
+use crate::version::{KUBERNETES, KUBERNETES_MAJOR_MINOR};
 
 /// What we are called on these pages, as tools expect it.
 const COMPONENT: &str = "kube-proxy";
@@ -91,8 +91,8 @@ pub(super) fn flagz(flags: &BTreeMap<String, String>, accept: Accept) -> Answer 
 
 /// What runs, and since when.
 pub(super) fn statusz(started: Option<f64>, paths: &[&str], accept: Accept) -> Answer {
-    let (major, minor, patch) = KUBERNETES_VERSION;
-    let binary = format!("{major}.{minor}.{patch}");
+    let (major, minor) = KUBERNETES_MAJOR_MINOR;
+    let binary = KUBERNETES.trim_start_matches('v');
     let emulation = format!("{major}.{minor}");
     let started = Timestamp::from_second(started.unwrap_or_default() as i64).unwrap_or_default();
     let up = Timestamp::now().as_second() - started.as_second();

@@ -20,9 +20,7 @@ use super::decode::Status;
 use super::limit::Limit;
 use super::observe::{Asked, Observer};
 use super::times::Times;
-
-/// The version of kube-proxy whose requests ours are like.
-const LIKE: &str = "v1.36.4";
+use crate::version::KUBERNETES;
 
 /// More of a refusal than this is not read.
 const LARGEST_REFUSAL: usize = 64 * 1024;
@@ -102,7 +100,7 @@ impl Api {
             times,
             observer,
             limit,
-            user_agent: format!("kube-proxy/{LIKE} (linux/{arch}) ferrovia/{ours}"),
+            user_agent: format!("kube-proxy/{KUBERNETES} (linux/{arch}) ferrovia/{ours}"),
             current: Mutex::new(Current {
                 session,
                 checked: Instant::now(),

@@ -123,7 +123,7 @@ pub(super) const LOGGING: &[Flag] = &[
         "v",
         Value("LEVEL"),
         "0",
-        "How much to log: 0 for what matters, 4 for every sync, 6 for every rule written (FERROVIA_LOG overrides it)",
+        "How much to log: 0 for what matters, 4 for every sync, 6 for single steps (FERROVIA_LOG overrides it)",
         |t, v| put(&mut t.document.logging.verbosity, verbosity(v)),
     )
     .beats_file()
