@@ -15,7 +15,7 @@ use ferrovia_host::{iptables as iptables_tools, probe};
 pub use self::iptables::IptablesSettings;
 use crate::config::{Config, ModeName};
 use crate::counters::totals::Totals;
-use crate::metrics::{Failures, ReadConnections};
+use crate::metrics::{Failures, ReadConnections, ReadMode};
 use crate::sync::Inputs;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
@@ -36,6 +36,8 @@ pub struct Installed {
     /// Begins to listen for what somebody else writes. Best called after the first full write: for a listener the kernel makes a
     /// message of every element written, ours too, which takes it longer than writing them.
     pub listen: Listen,
+    /// Tells the metrics what only the mode knows, at every scrape.
+    pub read: Option<ReadMode>,
     /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are.
     pub take_over: TakeOver,
 }
@@ -167,6 +169,7 @@ fn nftables(counters: bool) -> Result<Installed, SyncError> {
     Ok(Installed {
         backends,
         listen: Box::new(listen),
+        read: None,
         // kube-proxy's nftables tables went in our first transaction.
         take_over: Box::new(|| Ok(in_words(&iptables_tools::remove_leftovers()?))),
     })

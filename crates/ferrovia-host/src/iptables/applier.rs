@@ -8,6 +8,7 @@ use ferrovia_core::plan::iptables::{CANARY, Observed, fixed_names};
 
 use super::counters::{Counter, Counters};
 use super::lock::{Lock, LockError, LockUsage};
+use super::rules::RulesWritten;
 use super::settings;
 use super::tool::{Backend, Presence, Tool};
 use crate::{Applier, exec, netlink, sysctl};
@@ -67,6 +68,7 @@ pub struct IptablesApplier {
     tool: Tool,
     lock: Option<Lock>,
     usage: LockUsage,
+    rules: RulesWritten,
     counters: Vec<Counter>,
     /// The setting for node ports on loopback has still to be made.
     localnet_wanted: bool,
@@ -82,6 +84,7 @@ impl IptablesApplier {
             tool,
             lock,
             usage: LockUsage::default(),
+            rules: RulesWritten::default(),
             counters: Vec::new(),
             localnet_wanted: false,
             compare_at: None,
@@ -114,15 +117,22 @@ impl IptablesApplier {
         self.usage.clone()
     }
 
+    /// How many rules there are, to be asked at any time.
+    pub fn rules_written(&self) -> RulesWritten {
+        self.rules.clone()
+    }
+
     fn restore(&self, plan: &Restore) -> Result<(), Error> {
-        let waited = match &self.lock {
-            Some(lock) => lock.wait_until_free()?,
-            None => Duration::ZERO,
-        };
+        if let Some(lock) = &self.lock {
+            let start = Instant::now();
+            let free = lock.wait_until_free();
+            self.usage.waited(start.elapsed());
+            free?;
+        }
         let start = Instant::now();
         let result = self.tool.restore(plan.to_string());
         if self.lock.is_some() {
-            self.usage.count(waited, start.elapsed());
+            self.usage.held(start.elapsed());
         }
         result.map_err(|error| match refused_line(&error, plan) {
             Some(line) => Error::Line { error, line },
@@ -201,13 +211,13 @@ impl Applier for IptablesApplier {
     }
 
     fn apply(&mut self, plan: &Restore) -> Result<bool, Error> {
-        if plan.is_empty() {
-            self.allow_localnet()?;
-            return Ok(false);
+        let changes = !plan.is_empty();
+        if changes {
+            self.restore(plan)?;
         }
-        self.restore(plan)?;
+        self.rules.set(plan.in_force, plan.written());
         self.allow_localnet()?;
-        Ok(true)
+        Ok(changes)
     }
 
     /// A look at the canary is cheap and tells that everything was removed. Whether single rules were changed is only seen by comparing

@@ -10,6 +10,7 @@ mod counters;
 mod detect;
 mod leftovers;
 mod lock;
+mod rules;
 mod settings;
 mod tool;
 
@@ -20,5 +21,6 @@ pub use leftovers::{
     Error as LeftoversError, Removed, RemovedWith, remove_leftovers, remove_leftovers_beside,
 };
 pub use lock::{LockError, LockUsage, Usage};
+pub use rules::{Rules, RulesWritten};
 pub use settings::is_liberal;
 pub use tool::{Backend, Tool};

@@ -49,6 +49,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let Installed {
         backends,
         listen,
+        read,
         take_over,
     } = mode
         .install(config.counters)
@@ -77,6 +78,9 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         .iter()
         .filter_map(Finding::notice)
         .for_each(|notice| (io.notices)(notice));
+    if let Some(read) = read {
+        io.metrics.read_mode(read);
+    }
     if config.counters {
         let read = mode
             .connections(inputs.clone())

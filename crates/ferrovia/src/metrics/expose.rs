@@ -15,6 +15,9 @@ impl Metrics {
     /// If `out` fails.
     pub fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         self.read_process();
+        if let Some(read) = self.of_mode.get() {
+            read.lock().unwrap_or_else(PoisonError::into_inner)(self);
+        }
         let connections = self.read_connections();
         let mut text = String::new();
         for family in self.all.families() {

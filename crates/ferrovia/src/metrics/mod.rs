@@ -30,7 +30,11 @@ pub struct Metrics {
     failures: Failures,
     started: Option<f64>,
     connections: OnceLock<Mutex<Reader>>,
+    of_mode: OnceLock<Mutex<ReadMode>>,
 }
+
+/// Looks up what only the mode knows, and tells the metrics.
+pub type ReadMode = Box<dyn FnMut(&Metrics) + Send>;
 
 /// Whose series count failed syncs: each of kube-proxy's modes has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,7 @@ impl Metrics {
             failures,
             started: process::started(),
             connections: OnceLock::new(),
+            of_mode: OnceLock::new(),
         };
         metrics.describe_build(mode);
         // Without labels a series exists from the beginning.
@@ -92,6 +97,11 @@ impl Metrics {
     /// Where the counts of single services come from, and how many series of them there may be. Only the first call counts.
     pub fn count_connections(&self, read: ReadConnections, limit: usize) {
         let _ = self.connections.set(Mutex::new(Reader { read, limit }));
+    }
+
+    /// What is looked up in the mode at every scrape. Only the first call counts.
+    pub fn read_mode(&self, read: ReadMode) {
+        let _ = self.of_mode.set(Mutex::new(read));
     }
 
     /// The feature gates.
@@ -281,6 +291,18 @@ impl Metrics {
         self.all
             .iptables_rules_written
             .update(labels, |n| n.set(written as f64));
+    }
+
+    /// The lock of the legacy iptables tools, since the start: how often it was taken, for how long in all, and how long it was waited for.
+    pub fn iptables_lock(&self, family: Family, taken: u64, held: Duration, waited: Duration) {
+        let family = [label(family)];
+        self.all.lock_taken.update(family, |n| n.set(taken as f64));
+        self.all
+            .lock_held
+            .update(family, |time| time.set(held.as_secs_f64()));
+        self.all
+            .lock_waited
+            .update(family, |time| time.set(waited.as_secs_f64()));
     }
 
     /// What the kernel's own counters of the iptables mode say; a counter that does not exist stays unknown.

@@ -4,15 +4,19 @@ use std::net::Ipv4Addr;
 use std::thread;
 
 use ferrovia_core::desired::{Desired, NodePortSetting};
+use ferrovia_core::dialect::iptables::TableName;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
 use ferrovia_core::plan::{Found, Planner};
-use ferrovia_host::iptables::{self, Counter, Counters, IptablesApplier};
+use ferrovia_host::iptables::{
+    self, Counter, Counters, IptablesApplier, LockUsage, Rules, RulesWritten,
+};
 use ferrovia_host::probe;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::{Installed, Watcher};
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// What is asked of the iptables mode.
@@ -85,6 +89,7 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
         ..settings.options()
     };
     let mut backends = PerFamily { v4: None, v6: None };
+    let mut figures = Vec::new();
     for family in families {
         let Some(tool) = detected.tools[family].take() else {
             continue;
@@ -93,12 +98,21 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
         if settings.localhost_node_ports {
             applier = applier.with_localhost_node_ports();
         }
+        figures.push(Figures {
+            family,
+            rules: applier.rules_written(),
+            lock: (detected.backend == iptables::Backend::Legacy).then(|| applier.lock_usage()),
+        });
         let pair = Pair::new(IptablesPlanner::new(family, options), applier);
         backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
     }
     Ok(Installed {
         backends,
         listen: Box::new(|| Ok(Box::new(Deaf))),
+        read: Some(Box::new(move |metrics| {
+            figures.iter().for_each(|figures| figures.tell(metrics));
+            tell_packets(&counters, metrics);
+        })),
         take_over: Box::new(move || take_over(detected.backend)),
     })
 }
@@ -114,6 +128,47 @@ fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
         backend,
     )?));
     Ok(removed)
+}
+
+/// What one family's applier counts.
+struct Figures {
+    family: Family,
+    rules: RulesWritten,
+    /// Only the legacy tools have one.
+    lock: Option<LockUsage>,
+}
+
+impl Figures {
+    fn tell(&self, metrics: &Metrics) {
+        if let Some(Rules { in_force, written }) = self.rules.get() {
+            for (table, in_force, written) in [
+                (TableName::Filter, in_force.filter, written.filter),
+                (TableName::Nat, in_force.nat, written.nat),
+            ] {
+                metrics.iptables_rules(self.family, table.as_str(), in_force, written);
+            }
+        }
+        if let Some(lock) = &self.lock {
+            let usage = lock.get();
+            metrics.iptables_lock(self.family, usage.times, usage.held, usage.waited);
+        }
+    }
+}
+
+/// Reads the kernel's counters for whoever scrapes. They are gone if somebody removed them, and come back with the next full sync.
+fn tell_packets(usable: &[Counter], metrics: &Metrics) {
+    let mut counters = match Counters::open() {
+        Ok(counters) => counters,
+        Err(error) => {
+            tracing::debug!(%error, "the kernel's packet counters cannot be read");
+            return;
+        }
+    };
+    let mut packets = |counter: Counter| {
+        let is_used = usable.contains(&counter);
+        is_used.then(|| counters.packets(counter).ok()).flatten()
+    };
+    metrics.iptables_packets(packets(Counter::Invalid), packets(Counter::Localhost));
 }
 
 /// The counters that rules may count into. A kernel without them is no worse, only quieter.

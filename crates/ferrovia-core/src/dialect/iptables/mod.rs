@@ -13,6 +13,6 @@ pub mod sim;
 
 pub(crate) use leftovers::is_hashed_name;
 pub use leftovers::{Commits, Removal, leftovers};
-pub use restore::{Restore, Section, TableName};
+pub use restore::{Restore, RuleCount, Section, TableName};
 pub use rule::{Match, Probability, Rule, Target};
 pub use save::{Chain, SavedRule, Table, canonical, parse};

@@ -41,7 +41,7 @@ use self::spelling::Spelling;
 use self::writer::Writer;
 use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
-use crate::dialect::iptables::Restore;
+use crate::dialect::iptables::{Restore, RuleCount};
 use crate::family::Family;
 use crate::model::Algorithm;
 
@@ -54,6 +54,8 @@ pub struct IptablesPlanner {
     context: Option<Context>,
     /// How many endpoints there are in all.
     endpoints: usize,
+    /// How many rules of ours there are.
+    rules: RuleCount,
     health: Health,
     spelling: Spelling,
 }
@@ -72,6 +74,7 @@ impl IptablesPlanner {
             options,
             context: None,
             endpoints: 0,
+            rules: RuleCount::default(),
             health: Health::default(),
             spelling: Spelling::default(),
         }
@@ -93,6 +96,7 @@ impl Planner for IptablesPlanner {
         if self.context.replace(context).is_none() {
             plan.notes.extend(desired.ports.values().filter_map(note));
         }
+        self.rules = plan.in_force;
         plan
     }
 
@@ -108,7 +112,7 @@ impl Planner for IptablesPlanner {
             is_large: new.is_large,
             ..self.context.take().unwrap_or_else(|| new.clone())
         };
-        let mut plan = Writer::new(&new);
+        let mut plan = Writer::new(&new, self.rules);
         if old != new {
             plan.change_base(&old, &new);
             let touched: HashSet<_> = delta.ports.iter().map(|change| &change.key).collect();
@@ -132,6 +136,7 @@ impl Planner for IptablesPlanner {
         let mut plan = plan.finish();
         let changed = delta.ports.iter().filter_map(|change| change.new.as_ref());
         plan.notes.extend(changed.filter_map(note));
+        self.rules = plan.in_force;
         plan
     }
 

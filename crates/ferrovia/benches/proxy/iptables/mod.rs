@@ -80,7 +80,7 @@ fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figur
         let _inside = node.world.enter(EARLY_CLIENT)?;
         node.until(begin, || Ok(is_answered(objects::address(size.last()))))?
     };
-    let phases = Phases::of(&node)?;
+    let phases = Phases::of_first_sync(&node)?;
     let floor = floor::measure(&node, &launch, size, backend, changes)?;
     let additions = additions(&node, size, changes)?;
     let changes = self::changes(&node, size, changes)?;

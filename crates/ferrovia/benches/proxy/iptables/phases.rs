@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ferrovia_lab::Role;
@@ -21,30 +21,40 @@ pub(super) struct Phases {
 }
 
 impl Phases {
-    /// Of all syncs so far, which was one.
-    pub(super) fn of(node: &Node) -> anyhow::Result<Self> {
-        let mut metrics = {
-            let _inside = node.world.enter(Role::Node)?;
-            TcpStream::connect((Ipv4Addr::LOCALHOST, 10249))?
-        };
-        // To a client of the first version the page comes in one piece, and then the connection ends.
-        metrics.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-        let mut page = String::new();
-        metrics.read_to_string(&mut page)?;
+    /// Of the first sync, which may still be about to end when the last service answers.
+    pub(super) fn of_first_sync(node: &Node) -> anyhow::Result<Self> {
+        let mut phases = None;
+        node.until(Instant::now(), || {
+            phases = Self::read(&page(node)?);
+            Ok(phases.is_some())
+        })?;
+        phases.context("the daemon does not say what its first sync took")
+    }
+
+    fn read(page: &str) -> Option<Self> {
         let phase = |name: &str| {
             let series = format!(
                 "ferrovia_sync_phase_duration_seconds_sum{{ip_family=\"IPv4\",phase=\"{name}\"}} "
             );
-            let line = page.lines().find_map(|line| line.strip_prefix(&series));
-            let seconds = line.and_then(|value| value.parse().ok());
-            seconds
-                .map(Duration::from_secs_f64)
-                .with_context(|| format!("the daemon does not say how long {name} took"))
+            let value = page.lines().find_map(|line| line.strip_prefix(&series))?;
+            value.parse().ok().map(Duration::from_secs_f64)
         };
-        Ok(Self {
+        Some(Self {
             observe: phase("observe")?,
             plan: phase("plan")?,
             apply: phase("apply")?,
         })
     }
+}
+
+/// The daemon's metrics. To a client of HTTP's first version the page comes in one piece, and then the connection ends.
+fn page(node: &Node) -> anyhow::Result<String> {
+    let mut metrics = {
+        let _inside = node.world.enter(Role::Node)?;
+        TcpStream::connect((Ipv4Addr::LOCALHOST, 10249))?
+    };
+    metrics.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut page = String::new();
+    metrics.read_to_string(&mut page)?;
+    Ok(page)
 }
