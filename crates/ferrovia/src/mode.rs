@@ -45,8 +45,8 @@ pub struct Installed {
 /// Makes a [`Watcher`] that hears everything from then on.
 pub type Listen = Box<dyn FnOnce() -> Result<Box<dyn Watcher>, SyncError> + Send>;
 
-/// Removes rules of others and answers with what was removed, in words.
-pub type TakeOver = Box<dyn FnOnce() -> Result<Vec<String>, SyncError> + Send>;
+/// Removes rules of others and answers with what was removed, in words. After a failure it can be called again.
+pub type TakeOver = Box<dyn FnMut() -> Result<Vec<String>, SyncError> + Send>;
 
 /// Waits for other people's changes to what a mode has written.
 pub trait Watcher: Send {

@@ -6,6 +6,7 @@
 mod io;
 mod report;
 mod source;
+mod takeover;
 mod watch;
 
 use std::sync::Arc;
@@ -131,7 +132,7 @@ fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
         Stop::Asked | Stop::Satisfied => {}
     }
     ensure!(first.succeeded, "the rules could not be written");
-    remove_others(take_over);
+    takeover::remove_others(take_over, takeover::ATTEMPTS_ONCE);
     Ok(())
 }
 
@@ -249,25 +250,15 @@ fn settle_in(mode: Mode, listen: Listen, take_over: TakeOver, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
-    let started = watch::watch_rules(listen, inputs)
-        .and_then(|()| watch::spawn_with_tools("takeover", move || remove_others(take_over)));
+    let started = watch::watch_rules(listen, inputs).and_then(|()| {
+        let work = move || takeover::remove_others(take_over, takeover::ATTEMPTS);
+        watch::spawn_with_tools("takeover", work)
+    });
     if !mode.needs_tools() {
         watch::give_up_tools();
     }
     if let Err(error) = started {
         tracing::warn!("{error:#}; the rules are checked every sync period all the same");
-    }
-}
-
-/// Our rules are in force, so a predecessor's can go without a gap.
-fn remove_others(take_over: TakeOver) {
-    match take_over() {
-        Ok(removed) => removed
-            .iter()
-            .for_each(|what| tracing::info!("took over: removed {what}")),
-        Err(error) => {
-            tracing::warn!(%error, "cannot remove what another proxy left; both sets of rules are in force");
-        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::service::{PortRules, port_rules};
 use super::shared::{Edit, Shared, Wanted};
 use super::spelling::Spelling;
 use super::stale::{Known, stale};
+use super::strangers::strangers;
 use super::writer::Writer;
 use crate::desired::{Desired, ServicePort};
 use crate::dialect::iptables::{Restore, RuleCount, TableName};
@@ -81,6 +82,7 @@ impl<'a> Full<'a> {
         self.writer.drop_chains(&stale.gone, &stale.held);
         let mut plan = self.writer.finish();
         plan.in_force = self.rules;
+        plan.notes.extend(strangers(&self.kernel));
         plan
     }
 

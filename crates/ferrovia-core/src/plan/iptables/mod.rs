@@ -2,7 +2,7 @@
 //!
 //! `names.rs` says what chains are called, `base.rs` what is there without any services, `service.rs` and `endpoint.rs` what a service port
 //! adds, `shared.rs` how the chains of all services are edited. `kernel.rs` is what was found, and `full.rs` compares everything with it, with
-//! `stale.rs` for what goes and `spelling.rs` for tools that print rules differently. `writer.rs` and `sections.rs` put changes into an order.
+//! `stale.rs` for what goes, `strangers.rs` for what others put into our chains and `spelling.rs` for tools that print rules differently. `writer.rs` and `sections.rs` put changes into an order.
 //! This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, so nothing that was written needs to be remembered: what the
@@ -22,6 +22,7 @@ mod service;
 mod shared;
 mod spelling;
 mod stale;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -350,6 +350,34 @@ fn rules_of_others_stay_and_chains_they_hold_are_only_emptied() {
 }
 
 #[test]
+fn somebody_elses_rules_in_chains_of_our_names_are_told_and_go() {
+    let foreign = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n\
+        -A KUBE-SERVICES -p tcp -m tcp --dport 22 -j RETURN\n-A KUBE-SERVICES -d 10.0.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA\n\
+        -A KUBE-SVC-AAAAAAAAAAAAAAAA -j REDIRECT --to-ports 1\nCOMMIT\n\
+        *filter\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m comment --comment mine -j DROP\nCOMMIT\n";
+    let mut lab = Lab::on(Sim::load(foreign), IptablesOptions::default());
+    let plan = lab.full(Found::Adopt);
+    assert_eq!(plan.notes.len(), 3, "{:?}", plan.notes);
+    assert!(
+        plan.notes[1].contains("--dport 22 -j RETURN"),
+        "{:?}",
+        plan.notes
+    );
+    assert_eq!(lab.meaning(), lab.fresh().meaning());
+    // Rules of services of another time are a kube-proxy's, and ours are no strangers.
+    lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
+    lab.set(ServicePort {
+        source_ranges: Box::new(["192.0.2.0/24".parse().unwrap()]),
+        ..service(2, &[endpoint(3, 1)])
+    });
+    lab.set(service(3, &[]));
+    lab.desired.ports.clear();
+    let plan = lab.restart();
+    assert!(!plan.is_empty());
+    assert_eq!(plan.notes, Vec::<String>::new());
+}
+
+#[test]
 fn what_is_unknown_is_kept_while_not_all_is_known() {
     let mut lab = Lab::new();
     lab.set(service(1, &[endpoint(1, 1)]));

@@ -161,7 +161,7 @@ fn a_kubelet_that_comes_late_with_the_other_tools_does_not_cost_us_our_rules() {
         .world
         .enter(Role::Node)
         .expect("the node can be entered");
-    let installed = Mode::Iptables(IptablesSettings::default())
+    let mut installed = Mode::Iptables(IptablesSettings::default())
         .install(true)
         .expect("the mode works here");
     said_by(
