@@ -6,10 +6,12 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::time::Duration;
 
 use ferrovia_core::dialect::iptables::{TableName, parse};
 use ferrovia_core::family::{Family, PerFamily};
 
+use super::lock::Lock;
 use super::tool::{Backend, Presence, Tool, tools_on};
 use crate::exec;
 
@@ -176,6 +178,9 @@ impl Evidence {
             }
             let mangle = tool.save(&["-t", "mangle"])?;
             side.hint |= has_chain(&mangle, &HINTS);
+            if tool.backend == Backend::Legacy {
+                Lock::new(Duration::ZERO).tell_if_held();
+            }
             side.predecessor |= match tool.has_chain(TableName::Nat, PREDECESSOR)? {
                 Presence::There => true,
                 Presence::Missing => false,

@@ -6,9 +6,11 @@
 
 use std::env;
 use std::fmt;
+use std::time::Duration;
 
-use ferrovia_core::dialect::iptables;
+use ferrovia_core::dialect::iptables::{self, Removal};
 
+use super::lock::Lock;
 use super::tool::{Backend, Tool, tools_on};
 use crate::exec;
 
@@ -78,7 +80,16 @@ pub struct Error {
 /// # Errors
 /// If some tool fails; says what the others did.
 pub fn remove_leftovers() -> Result<Removed, Error> {
-    remove_with(&tools_on(&env::var_os("PATH").unwrap_or_default()))
+    look_with(&tools_on(&env::var_os("PATH").unwrap_or_default()), remove)
+}
+
+/// What [`remove_leftovers`] would remove. Changes nothing.
+///
+/// # Errors
+/// If some tool fails; says what the others found.
+pub fn find_leftovers() -> Result<Removed, Error> {
+    let nothing = |_: &Tool, _: &Removal<'_>| Ok(());
+    look_with(&tools_on(&env::var_os("PATH").unwrap_or_default()), nothing)
 }
 
 /// The same, but for the rulesets of one backend: the one that the iptables mode itself writes to.
@@ -89,14 +100,18 @@ pub fn remove_leftovers_beside(backend: Backend) -> Result<Removed, Error> {
     let mut tools = tools_on(&env::var_os("PATH").unwrap_or_default());
     // A tool that does not say which it is may be the one that is in use.
     tools.retain(|tool| ![backend, Backend::Chosen].contains(&tool.backend));
-    remove_with(&tools)
+    look_with(&tools, remove)
 }
 
-fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
+/// Looks for leftovers with each tool, and does something about those found.
+fn look_with(
+    tools: &[Tool],
+    act: impl Fn(&Tool, &Removal<'_>) -> Result<(), exec::Error>,
+) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for tool in tools {
-        match remove_by(tool) {
+        match look_by(tool, &act) {
             Ok(done) => removed.tools.push(done),
             Err(failure) => failures.push(failure),
         }
@@ -108,7 +123,10 @@ fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
     }
 }
 
-fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
+fn look_by(
+    tool: &Tool,
+    act: impl Fn(&Tool, &Removal<'_>) -> Result<(), exec::Error>,
+) -> Result<RemovedWith, exec::Error> {
     let mut done = RemovedWith {
         tool: tool.name(),
         chains: 0,
@@ -120,7 +138,7 @@ fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
     }
     let save = tool.save(&[])?;
     if let Some(removal) = iptables::leftovers(&save) {
-        tool.restore(removal.restore_input(tool.backend.commits()))?;
+        act(tool, &removal)?;
         done.chains = removal.chains();
         done.rules = removal.rules();
         done.kept = removal
@@ -129,6 +147,13 @@ fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
             .collect();
     }
     Ok(done)
+}
+
+fn remove(tool: &Tool, removal: &Removal<'_>) -> Result<(), exec::Error> {
+    if tool.backend == Backend::Legacy {
+        Lock::new(Duration::ZERO).tell_if_held();
+    }
+    tool.restore(removal.restore_input(tool.backend.commits()))
 }
 
 /// Failures, one after the other.
@@ -192,7 +217,7 @@ mod tests {
     fn without_tools_nothing_is_looked_at() {
         let folder = Folder::new("none", &[("iptables-nft-save", "/nonexistent")]);
         assert_eq!(folder.tools(), [""; 0]);
-        assert_eq!(remove_with(&[]).unwrap(), Removed::default());
+        assert_eq!(look_with(&[], remove).unwrap(), Removed::default());
     }
 
     #[test]
@@ -204,7 +229,7 @@ mod tests {
                 ("ip6tables-nft-save", "/bin/true"),
             ],
         );
-        let error = remove_with(&tools_on(folder.0.as_os_str())).unwrap_err();
+        let error = look_with(&tools_on(folder.0.as_os_str()), remove).unwrap_err();
         assert_eq!(error.failures.len(), 1);
         assert!(
             error.to_string().contains("iptables-nft-save failed"),

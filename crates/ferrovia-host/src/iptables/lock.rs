@@ -100,6 +100,17 @@ impl Lock {
         }
     }
 
+    /// Says who holds it, if anybody does, before something is done that waits for it in silence.
+    pub(super) fn tell_if_held(&self) {
+        // Who cannot open it will be told so by the tool.
+        let Ok(file) = File::open(&self.path) else {
+            return;
+        };
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            tracing::warn!(holder = holder(&file), lock = %self.path.display(), "waiting for the xtables lock");
+        }
+    }
+
     /// Waits until it is free.
     pub(super) fn wait_until_free(&self) -> Result<(), LockError> {
         let unusable = |cause| LockError::Unusable {

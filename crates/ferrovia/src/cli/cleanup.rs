@@ -1,9 +1,18 @@
 //! `ferrovia cleanup`, and `--cleanup`
 
 use clap::Args;
+use ferrovia_host::iptables::{self, Removed};
 
 use super::output::print;
 use crate::mode::Mode;
+
+/// Ours have the names of kube-proxy's on purpose.
+const WHY_CHAINS_STAY: &str = "\
+these iptables chains are of our iptables mode or of a kube-proxy, which cannot be told apart; \
+`ferrovia cleanup --kube-proxy` removes them\n";
+const NO_TOOLS: &str = "\
+no iptables tools that work were found on PATH, so iptables chains were not looked for; \
+if the iptables mode or a kube-proxy was in use here, run this where the tools are\n";
 
 /// Flags of `ferrovia cleanup`.
 #[derive(Debug, Args)]
@@ -20,15 +29,38 @@ pub(super) fn cleanup(kube_proxy: bool) -> anyhow::Result<()> {
         removed.extend(mode.remove(kube_proxy).map_err(anyhow::Error::from_boxed)?);
     }
     if kube_proxy {
-        let leftovers = ferrovia_host::iptables::remove_leftovers()?;
-        let tools = leftovers.tools.iter().filter(|tool| !tool.is_empty());
-        removed.extend(tools.map(ToString::to_string));
+        let chains = iptables::remove_leftovers()?;
+        removed.extend(in_words(&chains));
+        report(&removed, &[], chains.tools.is_empty())
+    } else {
+        // They are not asked for, so that they cannot be looked at is no failure.
+        let chains = iptables::find_leftovers().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot tell whether there are iptables chains");
+            error.removed
+        });
+        report(&removed, &in_words(&chains), chains.tools.is_empty())
     }
-    if removed.is_empty() {
-        print("nothing to remove in this network namespace\n")?;
-    }
+}
+
+fn in_words(chains: &Removed) -> Vec<String> {
+    let found = chains.tools.iter().filter(|tool| !tool.is_empty());
+    found.map(ToString::to_string).collect()
+}
+
+fn report(removed: &[String], left: &[String], no_tools: bool) -> anyhow::Result<()> {
     for what in removed {
         print(format_args!("removed {what}\n"))?;
+    }
+    for what in left {
+        print(format_args!("left {what}\n"))?;
+    }
+    if !left.is_empty() {
+        print(WHY_CHAINS_STAY)?;
+    }
+    if no_tools {
+        print(NO_TOOLS)?;
+    } else if removed.is_empty() && left.is_empty() {
+        print("nothing to remove in this network namespace\n")?;
     }
     Ok(())
 }

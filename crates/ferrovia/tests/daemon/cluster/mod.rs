@@ -15,7 +15,7 @@
     reason = "a test that cannot go on should fail there"
 )]
 #[path = "../../http/client.rs"]
-mod client;
+pub(crate) mod client;
 mod config;
 mod events;
 mod flows;
