@@ -107,7 +107,7 @@ impl Lock {
             return;
         };
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            tracing::warn!(holder = holder(&file), lock = %self.path.display(), "waiting for the xtables lock");
+            tracing::warn!(holder = holder(&file), lock = %self.path.display(), "somebody holds the xtables lock; a tool waits for it for some seconds");
         }
     }
 

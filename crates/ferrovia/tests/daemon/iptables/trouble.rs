@@ -24,6 +24,7 @@ fn a_lock_that_somebody_holds_is_waited_for() {
     for words in [
         // A held lock must not hide where the rules are.
         "kube-proxy's rules are there",
+        "somebody holds the xtables lock; a tool waits",
         &format!("process {}", std::process::id()),
     ] {
         assert!(log.contains(words), "{words}:\n{log}");
@@ -173,7 +174,7 @@ fn it_can_run_the_tools_when_it_has_dropped_its_privileges() {
         let node = &machine.node;
         node.write("web.yaml", &web(&["2.10"]));
         machine.start();
-        let status = std::fs::read_to_string(format!("/proc/{}/status", node.process()))
+        let status = fs::read_to_string(format!("/proc/{}/status", node.process()))
             .expect("the daemon runs");
         let permitted = status
             .lines()
