@@ -23,7 +23,7 @@ pub(crate) fn feed(command: &mut Command, text: &str) -> anyhow::Result<Duration
     let output = child.wait_with_output()?;
     let took = start.elapsed();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let complaint = stderr.lines().next().unwrap_or_default();
+    let complaint = stderr.lines().take(2).collect::<Vec<_>>().join(" ");
     ensure!(output.status.success(), "{program}: {complaint}");
     Ok(took)
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ferrovia_host::iptables::Backend;
+use ferrovia_host::iptables::{Backend, Counter, Counters};
 use ferrovia_lab::{Pod, Role, Spec, World};
 
 use crate::api::daemon::{Launch, Node};
@@ -45,6 +45,7 @@ pub(super) fn measure(
         ports: vec![TARGET_PORT],
         ..Spec::default()
     })?;
+    make_counters(&world)?;
     let restore = |flags: &[&str], input: &str| {
         let mut command = world.exec(Role::Node, &format!("{backend}-restore"));
         feed(command.envs(launch.environment.clone()).args(flags), input)
@@ -62,6 +63,17 @@ pub(super) fn measure(
         change,
         addition,
     })
+}
+
+/// Makes what the rules count into, which the restoring tool cannot.
+fn make_counters(world: &World) -> anyhow::Result<()> {
+    let _inside = world.enter(Role::Node)?;
+    let mut counters = Counters::open()?;
+    // Where the kernel has none the rules do without.
+    for counter in [Counter::Invalid, Counter::Localhost] {
+        let _ = counters.ensure(counter);
+    }
+    Ok(())
 }
 
 /// The chain that a service's address leads to.
