@@ -14,7 +14,7 @@ use crate::cluster::{CLUSTER_CIDR, NODE, TARGET_PORT};
 use crate::process::{self, Memory};
 
 /// A broken proxy must not hang the run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How many of the daemon's last words are told when it is of no use.
 const LAST_WORDS: usize = 10;
 
