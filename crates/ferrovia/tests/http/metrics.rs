@@ -73,6 +73,7 @@ fn exercise(metrics: &Metrics) {
     metrics.data_age(MS);
     metrics.iptables_rules(Family::V4, "nat", 10, 2);
     metrics.iptables_packets(Some(1), Some(2));
+    metrics.iptables_lock(Family::V4, 1, MS, MS);
     metrics.healthz(true);
     metrics.livez(false);
     metrics.features([Feature {
