@@ -63,6 +63,7 @@ impl Node {
         };
         server.apply_many(objects)?;
         let folder = std::env::temp_dir().join(world.name(Role::Node));
+        fs::create_dir_all(&folder).context("cannot make a temporary folder")?;
         Ok(Self {
             daemon: None,
             server,
