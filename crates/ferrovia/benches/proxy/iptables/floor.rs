@@ -2,6 +2,7 @@
 //!
 //! The ruleset is the one the daemon has written, as the saving tool prints it, loaded into a namespace of its own by one plain call.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -45,9 +46,11 @@ pub(super) fn measure(
         ports: vec![TARGET_PORT],
         ..Spec::default()
     })?;
-    make_counters(&world)?;
+    // This thread goes there itself: to start a program elsewhere, this whole process, which is large, would have to be copied first.
+    let _inside = world.enter(Role::Node)?;
+    make_counters()?;
     let restore = |flags: &[&str], input: &str| {
-        let mut command = world.exec(Role::Node, &format!("{backend}-restore"));
+        let mut command = Command::new(format!("{backend}-restore"));
         feed(command.envs(launch.environment.clone()).args(flags), input)
     };
     let load = restore(&[], &ruleset)?;
@@ -66,8 +69,7 @@ pub(super) fn measure(
 }
 
 /// Makes what the rules count into, which the restoring tool cannot.
-fn make_counters(world: &World) -> anyhow::Result<()> {
-    let _inside = world.enter(Role::Node)?;
+fn make_counters() -> anyhow::Result<()> {
     let mut counters = Counters::open()?;
     // Where the kernel has none the rules do without.
     for counter in [Counter::Invalid, Counter::Localhost] {

@@ -19,8 +19,9 @@ where that helps.
 namespace. The nft tool's time grows with the square of a transaction, so it is slower than the daemon, which cuts.
 - Change: one service's only endpoint is replaced; from giving the server the slice until the new pod answers. New service: from giving the \
 server the Service, then its slice, until it answers.
-- By hand: one call of the restoring tool with the fewest lines that make the same edit, until it ends. Nothing that uses the tool is faster: \
-the legacy tool reads and writes the whole table each time.
+- By hand: one call of the restoring tool with the fewest lines that make the same edit, until it ends. That is the \
+tool's own floor, but for its end: a rule is in force a little before the tool has cleaned up. The legacy tool reads and writes the whole \
+table each time.
 ";
 
 /// The section of the page.
