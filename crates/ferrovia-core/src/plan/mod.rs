@@ -4,6 +4,7 @@
 
 pub mod conntrack;
 pub mod iptables;
+pub mod ipvs;
 pub mod nft;
 
 use std::fmt;
