@@ -19,13 +19,15 @@ pub fn leftovers(save: &str) -> Option<Removal<'_>> {
     leftovers_besides(save, |_, _| false)
 }
 
-/// The same, but for chains that are still of use, which are told by table and name.
+/// The same, but for chains that are still of use, which are told by table and name. What leads from those to chains that go must go
+/// before.
 pub fn leftovers_besides(save: &str, is_used: impl Fn(&str, &str) -> bool) -> Option<Removal<'_>> {
     let tables = parse(save);
     let removals = tables.iter().filter_map(|table| {
-        let is_left =
-            |chain: &str| is_kube_proxys(table.name, chain) && !is_used(table.name, chain);
-        TableRemoval::of(table, is_left)
+        let (name, mut table) = (table.name, table.clone());
+        table.rules.retain(|rule| !is_used(name, rule.chain));
+        let is_left = |chain: &str| is_kube_proxys(name, chain) && !is_used(name, chain);
+        TableRemoval::of(&table, is_left)
     });
     let tables: Vec<_> = removals.collect();
     (!tables.is_empty()).then_some(Removal { tables })
