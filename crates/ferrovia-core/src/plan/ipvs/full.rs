@@ -17,7 +17,7 @@ use crate::dialect::ipvs::ServerKey;
 use crate::plan::Found;
 use crate::plan::iptables::base::ChainRules;
 use crate::plan::iptables::kernel::Kernel;
-use crate::plan::iptables::names::{CANARY, FIREWALL, MARK_DROP, SERVICES};
+use crate::plan::iptables::names::{CANARY, SERVICES};
 use crate::plan::iptables::spelling::Spelling;
 
 /// The entries of each set.
@@ -188,6 +188,7 @@ impl<'a> Full<'a> {
         self.jumps();
         if self.found != Found::Keep {
             let own = self.own_chains();
+            // The canary's absence tells that somebody removed everything; the others are the kubelet's too and never removed.
             let is_used = |table: &str, chain: &str| {
                 chain == CANARY
                     || own
@@ -199,16 +200,11 @@ impl<'a> Full<'a> {
         }
     }
 
-    /// All chains we write to.
+    /// All chains that are ours alone.
     fn own_chains(&self) -> Vec<(TableName, &'static str)> {
         let chains = rules::chains(self.context);
-        let mut own: Vec<_> = chains.iter().map(|c| (c.table, c.name)).collect();
-        own.extend([
-            (TableName::Filter, OUT_FILTER),
-            (TableName::Filter, FIREWALL),
-            (TableName::Nat, MARK_DROP),
-        ]);
-        own
+        let own = chains.iter().map(|chain| (chain.table, chain.name));
+        own.chain([(TableName::Filter, OUT_FILTER)]).collect()
     }
 
     /// The iptables mode's rules are there, and send connections to endpoints.

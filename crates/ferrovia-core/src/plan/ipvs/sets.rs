@@ -89,6 +89,17 @@ impl SetId {
         }
     }
 
+    /// Of a set that takes some entries of another out of masquerading: that other.
+    pub(super) fn exempts_from(self) -> Option<Self> {
+        match self {
+            Self::LoadBalancerLocal => Some(Self::LoadBalancer),
+            Self::NodePortLocalTcp => Some(Self::NodePortTcp),
+            Self::NodePortLocalUdp => Some(Self::NodePortUdp),
+            Self::NodePortLocalSctp => Some(Self::NodePortSctp),
+            _ => None,
+        }
+    }
+
     fn base_name(self) -> &'static str {
         match self {
             Self::LoopBack => "LOOP-BACK",

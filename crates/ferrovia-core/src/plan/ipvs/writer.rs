@@ -1,7 +1,8 @@
 //! Puts changes into an order in which nothing that is served stops being served.
 //!
 //! Sets and rules come before the servers they protect and mark, servers with their destinations before the address that brings packets to
-//! them; what goes does so the other way round.
+//! them; what goes does so the other way round. A frontend whose policy changes is an exception: clients' addresses are left alone only while
+//! there are no endpoints elsewhere, for answers from there would not come back by this node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use super::plan::{AddressOp, IpvsPlan, Step};
 use super::rules::OUT_FILTER;
 use super::sets::SetId;
 use super::state::{Turned, Virtual};
-use crate::dialect::ipset::{self, Entry};
+use crate::dialect::ipset::{self, Entry, SetName};
 use crate::dialect::iptables::{Restore, Section, TableName};
 use crate::dialect::ipvs::{self, Destination, Removal, ServerKey};
 use crate::family::Family;
@@ -162,18 +163,23 @@ impl Writer {
     }
 
     pub(super) fn finish(mut self) -> IpvsPlan {
+        let exempted = late(&mut self.entries_come);
+        let no_longer_exempted = late(&mut self.entries_go);
+        let family = self.family;
+        let add = |entries| set_ops(family, entries, ipset::Op::Add);
+        let delete = |entries| set_ops(family, entries, ipset::Op::Delete);
+        let late_filter = self.delete_out_rules();
+
         let mut steps = std::mem::take(&mut self.first);
         if self.device {
             steps.push(Step::Device);
         }
-        let mut sets = std::mem::take(&mut self.sets);
-        let come = std::mem::take(&mut self.entries_come).into_iter();
-        sets.extend(come.map(|(set, entry)| ipset::Op::Add(set.name(self.family), entry)));
+        let mut sets = delete(no_longer_exempted.into_iter().rev().collect());
+        sets.append(&mut self.sets);
+        sets.extend(add(self.entries_come.into_iter().collect()));
         push(&mut steps, sets, Step::Sets);
 
-        let late_filter = self.delete_out_rules();
-        let mut early = Restore::default();
-        let mut late = Restore::default();
+        let (mut early, mut late) = (Restore::default(), Restore::default());
         early.push(self.filter);
         if self.nat_is_late {
             late.push(self.nat);
@@ -182,6 +188,7 @@ impl Writer {
         }
         push_rules(&mut steps, early);
         push(&mut steps, self.servers_come, Step::Servers);
+        push(&mut steps, add(exempted), Step::Sets);
         self.addresses.sort_unstable();
         push(&mut steps, self.addresses, Step::Addresses);
         push_rules(&mut steps, late);
@@ -190,9 +197,8 @@ impl Writer {
         let mut last = Restore::default();
         last.push(late_filter);
         push_rules(&mut steps, last);
-        let go = self.entries_go.into_iter().rev();
-        let go = go.map(|(set, entry)| ipset::Op::Delete(set.name(self.family), entry));
-        push(&mut steps, go.collect(), Step::Sets);
+        let gone = self.entries_go.into_iter().rev().collect();
+        push(&mut steps, delete(gone), Step::Sets);
         IpvsPlan {
             steps,
             notes: self.notes,
@@ -212,6 +218,38 @@ impl Writer {
         }
         late
     }
+}
+
+/// Takes out the entries that exempt a frontend from masquerading while the frontend itself stays.
+fn late(entries: &mut BTreeSet<(SetId, Entry)>) -> Vec<(SetId, Entry)> {
+    let is_late = |(set, entry): &(SetId, Entry)| {
+        let all = set.exempts_from();
+        all.is_some_and(|all| !entries.contains(&(all, *entry)))
+    };
+    let late: Vec<_> = entries.iter().filter(|one| is_late(one)).copied().collect();
+    for one in &late {
+        entries.remove(one);
+    }
+    late
+}
+
+/// Changes of entries, which come set by set.
+fn set_ops(
+    family: Family,
+    entries: Vec<(SetId, Entry)>,
+    op: impl Fn(SetName, Entry) -> ipset::Op,
+) -> Vec<ipset::Op> {
+    let mut current: Option<(SetId, SetName)> = None;
+    let mut ops = Vec::with_capacity(entries.len());
+    for (set, entry) in entries {
+        let name = match current.take() {
+            Some((of, name)) if of == set => name,
+            _ => set.name(family),
+        };
+        ops.push(op(name.clone(), entry));
+        current = Some((set, name));
+    }
+    ops
 }
 
 fn push<T>(steps: &mut Vec<Step>, ops: Vec<T>, step: impl FnOnce(Vec<T>) -> Step) {
