@@ -11,6 +11,10 @@ impl Scheduler {
     pub const RR: Self = Self::constant("rr");
     /// Round robin in proportion to weights.
     pub const WRR: Self = Self::constant("wrr");
+    /// To the one with the fewest connections, whatever its weight.
+    pub const LC: Self = Self::constant("lc");
+    /// To the one with the fewest connections in proportion to its weight.
+    pub const WLC: Self = Self::constant("wlc");
     /// By the client's address, with few clients that move when destinations come and go.
     pub const MH: Self = Self::constant("mh");
     /// By the client's address.
@@ -39,11 +43,6 @@ impl Scheduler {
         let name = self.0.split(|b| *b == 0).next().unwrap_or_default();
         // Only ASCII gets in.
         std::str::from_utf8(name).unwrap_or_default()
-    }
-
-    /// It sends more to destinations of greater weight. The others look only whether a weight is 0.
-    pub fn is_weighted(&self) -> bool {
-        !matches!(self.as_str(), "rr" | "lc" | "dh" | "lblc" | "lblcr")
     }
 
     /// A name of at most fifteen bytes, unchecked.

@@ -136,7 +136,7 @@ impl<'a> Full<'a> {
     fn change_set(&mut self, set: SetId, there: &Set, wanted: &BTreeSet<Entry>, state: &State) {
         let stale = there.entries.difference(wanted);
         let (gone, kept): (Vec<Entry>, Vec<Entry>) =
-            stale.partition(|entry| self.found != Found::Keep || is_known(entry, state));
+            stale.partition(|entry| self.found != Found::Keep || is_known(set, entry, state));
         let size = wanted.len() + kept.len();
         let limit = usize::try_from(there.max).unwrap_or(usize::MAX);
         let is_narrow = set.kind(self.context.family) != Kind::Port && size > limit / 4 * 3;
@@ -334,7 +334,10 @@ fn entries(wanted: &State, checks: &BTreeSet<u16>) -> Entries {
 }
 
 /// An entry belongs to a service we know. While not all are known, others stay.
-fn is_known(entry: &Entry, wanted: &State) -> bool {
+fn is_known(set: SetId, entry: &Entry, wanted: &State) -> bool {
+    if let Some(all) = set.exempts_from() {
+        return wanted.entries.contains(&(all, *entry));
+    }
     let (Entry::IpPort(address, protocol, port)
     | Entry::IpPortIp(address, protocol, port, _)
     | Entry::IpPortNet(address, protocol, port, _)) = *entry

@@ -33,22 +33,24 @@ fn weighted(scheduler: Scheduler, endpoints: &[Endpoint], options: &IpvsOptions)
     let differ = endpoints
         .windows(2)
         .any(|pair| pair[0].weight != pair[1].weight);
-    let sibling = match scheduler.as_str() {
-        "rr" => Scheduler::known("wrr"),
-        "lc" => Scheduler::known("wlc"),
-        _ => None,
+    let sibling = match scheduler {
+        Scheduler::RR => Scheduler::WRR,
+        Scheduler::LC => Scheduler::WLC,
+        other => other,
     };
-    sibling
-        .filter(|sibling| differ && options.available.contains(sibling))
-        .unwrap_or(scheduler)
+    if differ && options.available.contains(&sibling) {
+        sibling
+    } else {
+        scheduler
+    }
 }
 
 /// kube-proxy has `mh` count the client's port. That endpoints of weight 0 are passed over is ours: without it, connections whose turn it
 /// would be are refused while one drains.
 fn with_flags(scheduler: Scheduler) -> (Scheduler, u32) {
-    let flags = match scheduler.as_str() {
-        "mh" => FLAG_FALLBACK | FLAG_PORT,
-        "sh" => FLAG_FALLBACK,
+    let flags = match scheduler {
+        Scheduler::MH => FLAG_FALLBACK | FLAG_PORT,
+        Scheduler::SH => FLAG_FALLBACK,
         _ => 0,
     };
     (scheduler, flags)

@@ -79,6 +79,7 @@ fn services_we_know_nothing_of_keep_working() {
         .into();
     lab.full(Found::Keep);
     assert!(lab.entries(SetId::LoadBalancerLocal).is_empty());
+    assert!(lab.entries(SetId::NodePortLocalTcp).is_empty());
     assert!(
         lab.server("10.96.0.1:80")
             .unwrap()
