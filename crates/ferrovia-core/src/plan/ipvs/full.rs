@@ -286,7 +286,8 @@ impl<'a> Full<'a> {
     }
 
     fn servers(&mut self, wanted: &State) {
-        let owned = Owned::new(self.observed, self.context.node_port_addresses());
+        let node = &self.context.node.addresses | self.context.node_port_addresses();
+        let owned = Owned::new(self.observed, &node);
         let is_ours = |key: &ServerKey| {
             wanted.servers.contains_key(key)
                 || (self.found != Found::Keep

@@ -144,6 +144,16 @@ impl Lab {
         changes: Vec<(PortKey, Option<ServicePort>)>,
         node: Option<NodeRules>,
     ) -> IpvsPlan {
+        let delta = self.delta(changes, node);
+        self.partial(&delta)
+    }
+
+    /// Wants something else, and says what has changed.
+    fn delta(
+        &mut self,
+        changes: Vec<(PortKey, Option<ServicePort>)>,
+        node: Option<NodeRules>,
+    ) -> Delta {
         let ports = changes
             .into_iter()
             .map(|(key, new)| {
@@ -163,7 +173,7 @@ impl Lab {
         if let Some(node) = node {
             self.desired.node = Arc::new(node);
         }
-        self.partial(&delta)
+        delta
     }
 
     fn partial(&mut self, delta: &Delta) -> IpvsPlan {

@@ -86,6 +86,7 @@ impl Change {
         let n = self.node?;
         let is = |bit| n & bit == bit;
         let mut addresses = node().addresses;
+        addresses.insert(ip("192.168.1.11"));
         if is(8) {
             // An address that is a service's too.
             addresses.insert(ip("203.0.113.1"));
@@ -99,7 +100,7 @@ impl Change {
                 node().local
             },
             node_ports: if is(4) {
-                NodePortAddresses::Only([ip("192.168.1.10"), ip("192.168.1.11")].into())
+                NodePortAddresses::Only([ip("192.168.1.11")].into())
             } else {
                 NodePortAddresses::Any
             },
@@ -107,23 +108,48 @@ impl Change {
             ..node()
         })
     }
+
+    /// What changes in a lab, given what it wants now.
+    fn delta(&self, lab: &mut Lab, no_endpoints: NoEndpoints) -> Delta {
+        let ports = self.services.iter().map(|n| {
+            let port = self.port(*n);
+            (port.key.clone(), (!self.gone).then_some(port))
+        });
+        let is_news = |(key, new): &(PortKey, Option<ServicePort>)| {
+            lab.desired.ports.get(key).map(|port| &**port) != new.as_ref()
+        };
+        let ports = ports.filter(is_news).collect();
+        lab.delta(ports, self.node(no_endpoints))
+    }
+}
+
+/// A lab where services without endpoints are refused or dropped.
+fn lab(drop: bool, local_fallback: bool) -> (Lab, NoEndpoints) {
+    let no_endpoints = if drop {
+        NoEndpoints::Drop
+    } else {
+        NoEndpoints::Reject
+    };
+    let options = IpvsOptions {
+        local_fallback,
+        ..IpvsOptions::default()
+    };
+    let mut lab = Lab::on(Sim::default(), Family::V4, options);
+    lab.desired.node = Arc::new(NodeRules {
+        no_endpoints,
+        ..node()
+    });
+    lab.full(Found::Adopt);
+    (lab, no_endpoints)
 }
 
 proptest! {
     #[test]
     fn any_chain_of_changes_ends_like_one_full_plan(changes in proptest::collection::vec(change(), 1..20), drop in any::<bool>(), local_fallback in any::<bool>()) {
-        let no_endpoints = if drop { NoEndpoints::Drop } else { NoEndpoints::Reject };
-        let options = IpvsOptions { local_fallback, ..IpvsOptions::default() };
-        let mut lab = Lab::on(Sim::default(), Family::V4, options);
-        lab.desired.node = Arc::new(NodeRules { no_endpoints, ..node() });
-        lab.full(Found::Adopt);
+        let (mut lab, no_endpoints) = lab(drop, local_fallback);
         for change in &changes {
-            let ports = change.services.iter().map(|n| {
-                let port = change.port(*n);
-                (port.key.clone(), (!change.gone).then_some(port))
-            });
-            let ports = ports.filter(|(key, new)| lab.desired.ports.get(key).map(|p| &**p) != new.as_ref()).collect();
-            lab.change(ports, change.node(no_endpoints));
+            let delta = change.delta(&mut lab, no_endpoints);
+            lab.partial(&delta);
             if let Some((n, port)) = change.check {
                 lab.check(&format!("s{n}"), port);
             }
@@ -132,5 +158,23 @@ proptest! {
         // And whoever comes next finds nothing to do.
         let plan = lab.restart();
         prop_assert!(plan.is_empty(), "{}", plan);
+    }
+
+    #[test]
+    fn a_plan_that_stops_half_way_is_made_good(changes in proptest::collection::vec(change(), 1..6), done in 0usize..6, restart in any::<bool>(), drop in any::<bool>()) {
+        let (mut lab, no_endpoints) = lab(drop, false);
+        for change in &changes {
+            let delta = change.delta(&mut lab, no_endpoints);
+            let plan = lab.planner.partial(&lab.desired, &delta);
+            for step in plan.steps.iter().take(done) {
+                prop_assert_eq!(lab.sim.step(step), Ok(()));
+            }
+            if restart {
+                lab.restart();
+            } else {
+                lab.full(Found::Adopt);
+            }
+            prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
+        }
     }
 }
