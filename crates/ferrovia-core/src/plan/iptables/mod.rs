@@ -10,17 +10,17 @@
 //! written at once: refusals come before the way to endpoints goes, and go after it has come, because a packet that has been given an
 //! endpoint does not meet them.
 
-pub(in crate::plan) mod base;
-pub(in crate::plan) mod context;
+pub(super) mod base;
+pub(super) mod context;
 mod endpoint;
 mod full;
 mod health;
-pub(in crate::plan) mod kernel;
-pub(in crate::plan) mod names;
+pub(super) mod kernel;
+pub(super) mod names;
 mod sections;
 mod service;
 mod shared;
-pub(in crate::plan) mod spelling;
+pub(super) mod spelling;
 mod stale;
 #[cfg(test)]
 mod tests;

@@ -162,9 +162,10 @@ impl Writer {
         self.servers_come.retain(keep);
     }
 
+    /// Everything in order.
     pub(super) fn finish(mut self) -> IpvsPlan {
-        let exempted = late(&mut self.entries_come);
-        let no_longer_exempted = late(&mut self.entries_go);
+        let exempted = take_exempting(&mut self.entries_come);
+        let no_longer_exempted = take_exempting(&mut self.entries_go);
         let family = self.family;
         let add = |entries| set_ops(family, entries, ipset::Op::Add);
         let delete = |entries| set_ops(family, entries, ipset::Op::Delete);
@@ -221,16 +222,20 @@ impl Writer {
 }
 
 /// Takes out the entries that exempt a frontend from masquerading while the frontend itself stays.
-fn late(entries: &mut BTreeSet<(SetId, Entry)>) -> Vec<(SetId, Entry)> {
-    let is_late = |(set, entry): &(SetId, Entry)| {
+fn take_exempting(entries: &mut BTreeSet<(SetId, Entry)>) -> Vec<(SetId, Entry)> {
+    let is_exempting = |(set, entry): &(SetId, Entry)| {
         let all = set.exempts_from();
         all.is_some_and(|all| !entries.contains(&(all, *entry)))
     };
-    let late: Vec<_> = entries.iter().filter(|one| is_late(one)).copied().collect();
-    for one in &late {
+    let taken: Vec<_> = entries
+        .iter()
+        .filter(|one| is_exempting(one))
+        .copied()
+        .collect();
+    for one in &taken {
         entries.remove(one);
     }
-    late
+    taken
 }
 
 /// Changes of entries, which come set by set.
