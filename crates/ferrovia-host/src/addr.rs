@@ -1,6 +1,6 @@
 //! The node's own addresses: read once, and heard of when they change.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
 
@@ -85,15 +85,7 @@ pub(crate) fn address(message: &Message<'_>) -> Option<IpAddr> {
     let ip = attrs
         .get(LOCAL)
         .or_else(|| attrs.get(ADDRESS))
-        .and_then(ip)?;
+        .and_then(Attr::ip)?;
     let link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     (!link_local).then_some(ip)
-}
-
-fn ip(attr: Attr<'_>) -> Option<IpAddr> {
-    match attr.value.len() {
-        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(attr.value).ok()?).into()),
-        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(attr.value).ok()?).into()),
-        _ => None,
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Plans come in as values from `ferrovia-core`; what is found in the kernel goes back as values. No decision about services is taken here.
 //! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
+//! [`ipvs`] the kernel's own load balancer, [`ipset`] sets and [`link`] the device that goes with them,
 //! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
 //! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
 //! needed, and [`probe`] says at start what this kernel lacks.
@@ -10,7 +11,10 @@
 pub mod addr;
 pub mod conntrack;
 pub mod exec;
+pub mod ipset;
 pub mod iptables;
+pub mod ipvs;
+pub mod link;
 pub mod memory;
 pub mod netlink;
 pub mod nft;
@@ -18,6 +22,8 @@ pub mod privileges;
 pub mod probe;
 pub mod signal;
 pub mod sysctl;
+
+use std::time::Duration;
 
 /// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
 pub trait Applier {
@@ -45,4 +51,17 @@ pub trait Applier {
     /// # Errors
     /// If it cannot be told.
     fn is_untouched(&mut self) -> Result<bool, Self::Error>;
+
+    /// When [`Self::tidy`] should be called: something that was removed is still in use. `None` if there is no such thing.
+    fn leftovers_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Removes what was left because it was in use and is not any more. Says whether anything was removed.
+    ///
+    /// # Errors
+    /// If the kernel refuses. What could not be removed is tried again the next time.
+    fn tidy(&mut self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 }

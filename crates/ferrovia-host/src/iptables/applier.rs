@@ -72,6 +72,8 @@ pub struct IptablesApplier {
     localnet_wanted: bool,
     /// When all rules are to be compared again.
     compare_at: Option<Instant>,
+    /// The chain that is gone when everything is.
+    canary: (TableName, &'static str),
 }
 
 impl IptablesApplier {
@@ -85,6 +87,7 @@ impl IptablesApplier {
             counters: Vec::new(),
             localnet_wanted: false,
             compare_at: None,
+            canary: (TableName::Mangle, CANARY),
         }
     }
 
@@ -99,6 +102,13 @@ impl IptablesApplier {
     #[must_use]
     pub fn with_localhost_node_ports(mut self) -> Self {
         self.localnet_wanted = self.tool.family == Family::V4;
+        self
+    }
+
+    /// Another chain to tell by that everything was removed.
+    #[must_use]
+    pub(crate) fn with_canary(mut self, table: TableName, chain: &'static str) -> Self {
+        self.canary = (table, chain);
         self
     }
 
@@ -217,7 +227,8 @@ impl Applier for IptablesApplier {
             return Ok(false);
         }
         // Somebody who holds the lock is at work; what comes of it is seen the next time.
-        let canary = self.tool.has_chain(TableName::Mangle, CANARY)?;
+        let (table, chain) = self.canary;
+        let canary = self.tool.has_chain(table, chain)?;
         Ok(canary != Presence::Missing)
     }
 }
