@@ -46,7 +46,8 @@ pub(super) fn collect(sets: &mut Sets, message: &Message<'_>) {
         set.kind = known_kind(kind, family);
         let header = attrs.get(attr::DATA).map(Attr::nested);
         let max = header.and_then(|header| header.get(data::MAX_ENTRIES)?.be32());
-        set.max = max.unwrap_or_default();
+        // A bitmap has no limit.
+        set.max = max.unwrap_or(u32::MAX);
     }
     let Some(kind) = set.kind else {
         return;

@@ -1,0 +1,174 @@
+//! Destinations that wait for their connections.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::dialect::ipvs::{Op, Removal, ServerKey};
+use ferrovia_core::model::Protocol;
+use ferrovia_core::plan::ipvs::{AddressOp, IpvsPlan, Step};
+use ferrovia_host::Applier as _;
+use ferrovia_host::ipvs::settings::{self, KernelVersion};
+use ferrovia_host::ipvs::{Ipvs, IpvsApplier, Timeouts};
+use ferrovia_host::sysctl::Files;
+use ferrovia_lab::client::{Call, Caller};
+use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::{Outcome, Pod, Protocol as Over, Role, Spec, World};
+
+use crate::applier::{applier, plan};
+use crate::servers::{key, put, remove, server};
+
+pub(crate) const TESTS: [Test; 1] = [(
+    "drain: a connection outlives its destination's service",
+    a_connection_outlives_its_destinations_service,
+)];
+
+/// Much longer than anything takes here; also longer than lost packets of a slow kernel.
+const PATIENCE: Duration = Duration::from_secs(30);
+const VIP: &str = "10.96.0.1:80";
+
+fn call(world: &World) -> (Call, SocketAddr) {
+    let caller = Caller::enter(world, Role::PodA).unwrap();
+    let mut call = caller.start(Over::Tcp, None, VIP.parse().unwrap()).unwrap();
+    match call.finish(Instant::now() + PATIENCE) {
+        Outcome::Answer(answer) => (call, answer.endpoint),
+        other => panic!("{other}"),
+    }
+}
+
+fn weights(ipvs: &mut Ipvs, server: &ServerKey) -> Vec<(SocketAddr, u32)> {
+    let mut all: Vec<_> = ipvs
+        .destinations(server)
+        .unwrap()
+        .iter()
+        .map(|to| (to.address, to.weight))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Looks until nothing is draining any more.
+fn wait_until_reaped(applier: &mut IpvsApplier) {
+    let deadline = Instant::now() + PATIENCE;
+    while applier.leftovers_after().is_some() {
+        assert!(Instant::now() < deadline, "it never ends");
+        applier.tidy().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn a_connection_outlives_its_destinations_service() {
+    let world = World::new(Spec::default()).unwrap();
+    let inside = world.enter(Role::Node).unwrap();
+    settings::make(&Files::of_this_machine(), KernelVersion::running(), false).unwrap();
+    let mut ipvs = Ipvs::open().unwrap();
+    let mut applier = applier();
+    drop(inside);
+    // A closed connection is forgotten after this long.
+    ipvs.set_timeouts(Timeouts {
+        tcp_fin: 1,
+        ..Timeouts::default()
+    })
+    .unwrap();
+    let key = key(Protocol::Tcp, VIP);
+    let (old, new) = (
+        SocketAddr::new(Pod::B.v4().into(), 8080),
+        SocketAddr::new(Pod::Y.v4().into(), 8080),
+    );
+    let start = vec![
+        Op::PutServer(server(key, "rr")),
+        put(key, &old.to_string(), 1),
+    ];
+    apply(
+        &mut applier,
+        &world,
+        vec![
+            Step::Device,
+            Step::Servers(start),
+            Step::Addresses(vec![AddressOp::Bind(key.address)]),
+        ],
+    );
+    let (mut kept, endpoint) = call(&world);
+    assert_eq!(endpoint, old);
+
+    // The old destination is replaced. Its connection goes on, new ones go to the new destination.
+    let replace = vec![
+        put(key, &new.to_string(), 1),
+        remove(key, &old.to_string(), Removal::Drain),
+    ];
+    apply(&mut applier, &world, vec![Step::Servers(replace)]);
+    assert_eq!(weights(&mut ipvs, &key), [(old, 0), (new, 1)]);
+    assert!(!applier.tidy().unwrap() && applier.has_draining());
+    for _ in 0..4 {
+        assert_eq!(call(&world).1, new);
+    }
+    kept.again(PATIENCE).unwrap();
+    // A planner is not told of it.
+    let observed = {
+        let _inside = world.enter(Role::Node).unwrap();
+        applier.observe().unwrap()
+    };
+    assert_eq!(observed.servers[&key].1.keys().collect::<Vec<_>>(), [&new]);
+
+    // Taken back into service and removed again, it is as before.
+    apply(
+        &mut applier,
+        &world,
+        vec![Step::Servers(vec![put(key, &old.to_string(), 1)])],
+    );
+    assert!(!applier.has_draining());
+    assert_eq!(weights(&mut ipvs, &key), [(old, 1), (new, 1)]);
+    kept.again(PATIENCE).unwrap();
+    apply(
+        &mut applier,
+        &world,
+        vec![Step::Servers(vec![remove(
+            key,
+            &old.to_string(),
+            Removal::Drain,
+        )])],
+    );
+    applier.tidy().unwrap();
+    assert!(applier.has_draining());
+
+    // It goes when the connection does.
+    drop(kept);
+    wait_until_reaped(&mut applier);
+    assert_eq!(weights(&mut ipvs, &key), [(new, 1)]);
+    let stats = ipvs.servers(ferrovia_core::family::Family::V4).unwrap()[0].stats;
+    assert!(
+        stats.connections >= 5 && stats.bytes_in > 0 && stats.packets_out > 0,
+        "{stats:?}"
+    );
+    // One without connections goes at the first look.
+    apply(
+        &mut applier,
+        &world,
+        vec![Step::Servers(vec![put(key, &old.to_string(), 1)])],
+    );
+    apply(
+        &mut applier,
+        &world,
+        vec![Step::Servers(vec![remove(
+            key,
+            &old.to_string(),
+            Removal::Drain,
+        )])],
+    );
+    assert!(applier.tidy().unwrap() && !applier.has_draining());
+    // A server takes its draining destinations along.
+    apply(
+        &mut applier,
+        &world,
+        vec![Step::Servers(vec![
+            remove(key, &new.to_string(), Removal::Drain),
+            Op::DeleteServer(key),
+        ])],
+    );
+    assert!(!applier.has_draining());
+}
+
+fn apply(applier: &mut IpvsApplier, world: &World, steps: Vec<Step>) {
+    let _inside = world.enter(Role::Node).unwrap();
+    let plan: IpvsPlan = plan(steps);
+    assert!(applier.apply(&plan).unwrap());
+}
