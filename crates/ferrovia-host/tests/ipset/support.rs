@@ -18,6 +18,8 @@ pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 
         let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         let error = std::io::Error::last_os_error();
         assert_eq!(made, 0, "no network namespace ({error}): run as root");
+        // Without any route the kernel takes no address for one that packets could be sent to.
+        run("ip link set lo up");
         sender.send(test()).ok();
     });
     match receiver.recv_timeout(PATIENCE) {
@@ -46,12 +48,10 @@ pub(crate) fn run_with(command: &str, input: &str) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{command}: {error}"));
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    // In a thread of its own: the command may be busy complaining meanwhile. If it stops reading, its status says why.
+    std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command}: {errors}");

@@ -112,7 +112,7 @@ fn ten_thousand_services() {
         let bind: Vec<_> = (0..SERVICES)
             .map(|number| Change::Bind(key(number).address))
             .collect();
-        let (bound, _) = timed("addresses bound", || device.change(&bound).unwrap());
+        let (bound, _) = timed("addresses bound", || device.change(&bind).unwrap());
         assert_eq!(bound.bound, SERVICES as usize);
         assert!(
             ours + ours_set < 2 * (tool + tool_set),

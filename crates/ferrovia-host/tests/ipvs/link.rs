@@ -38,7 +38,6 @@ fn a_device_is_made_and_removed() {
 
 fn addresses_come_and_go() {
     in_namespace(|| {
-        run("ip link set lo up");
         let mut device = DummyDevice::open(NAME).unwrap();
         device.ensure().unwrap();
         let four: IpAddr = [10, 96, 0, 1].into();
