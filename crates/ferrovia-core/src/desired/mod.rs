@@ -21,7 +21,7 @@ pub use health::{HealthCheck, HealthChecks, WithoutLocal};
 pub use node::{LocalSetting, NodePortSetting, Settings};
 
 use crate::family::Family;
-use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
+use crate::model::{Algorithm, PortKey, Protocol, Scheduler, ServiceKey, TrafficPolicy};
 
 /// The wanted state of one family on this node.
 #[derive(Clone, Debug)]
@@ -80,6 +80,8 @@ pub struct NodeRules {
     pub no_endpoints: NoEndpoints,
     /// Masquerade what pods send to addresses outside of these ranges; none leaves pods' addresses alone.
     pub egress_except: Option<Vec<IpNet>>,
+    /// The addresses of this node, but for loopback and IPv6 link-local ones.
+    pub addresses: BTreeSet<IpAddr>,
     /// The local addresses node ports answer on.
     pub node_ports: NodePortAddresses,
     /// The local addresses health checks of services answer on: the same and loopback, if that is in the ranges too.
@@ -144,6 +146,8 @@ pub struct ServicePort {
     pub affinity: Option<u32>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
+    /// The ipvs mode's scheduler for this Service alone.
+    pub scheduler: Option<Scheduler>,
     /// Who may use the load balancer's addresses; empty means everyone. No range contains another. Where one of the Service's ranges
     /// covers this node, the load balancer's own addresses are listed too, for packets the node sends to itself.
     pub source_ranges: Box<[IpNet]>,

@@ -114,6 +114,7 @@ pub(super) fn service_port<'a>(
         external_policy: service.external_policy,
         affinity: service.affinity,
         algorithm: service.algorithm,
+        scheduler: service.scheduler,
         source_ranges: source_ranges(service, context),
     }
 }

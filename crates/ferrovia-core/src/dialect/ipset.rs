@@ -31,6 +31,12 @@ impl SetName {
         fits.then(|| Self(name.into()))
     }
 
+    /// A name that is written in our source.
+    pub(crate) fn fixed(name: &str) -> Self {
+        debug_assert!(Self::new(name).is_some(), "{name} cannot be a set's name");
+        Self(name.into())
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -12,7 +12,7 @@ mod save;
 pub mod sim;
 
 pub(crate) use leftovers::is_hashed_name;
-pub use leftovers::{Commits, Removal, leftovers};
+pub use leftovers::{Commits, Removal, leftovers, leftovers_besides};
 pub use restore::{Restore, Section, TableName};
 pub use rule::{Match, Probability, Rule, Target};
 pub use save::{Chain, SavedRule, Table, canonical, parse};

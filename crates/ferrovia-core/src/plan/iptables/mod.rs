@@ -10,17 +10,17 @@
 //! written at once: refusals come before the way to endpoints goes, and go after it has come, because a packet that has been given an
 //! endpoint does not meet them.
 
-mod base;
-mod context;
+pub(in crate::plan) mod base;
+pub(in crate::plan) mod context;
 mod endpoint;
 mod full;
 mod health;
-mod kernel;
-mod names;
+pub(in crate::plan) mod kernel;
+pub(in crate::plan) mod names;
 mod sections;
 mod service;
 mod shared;
-mod spelling;
+pub(in crate::plan) mod spelling;
 mod stale;
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@ use crate::desired::Endpoint;
 use crate::dialect::iptables::TableName;
 use crate::model::PortKey;
 
-pub(super) const SERVICES: &str = "KUBE-SERVICES";
-pub(super) const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
-pub(super) const NODE_PORTS: &str = "KUBE-NODEPORTS";
-pub(super) const POSTROUTING: &str = "KUBE-POSTROUTING";
-pub(super) const MARK_MASQ: &str = "KUBE-MARK-MASQ";
-pub(super) const MARK_DROP: &str = "KUBE-MARK-DROP";
-pub(super) const FORWARD: &str = "KUBE-FORWARD";
-pub(super) const FIREWALL: &str = "KUBE-FIREWALL";
-pub(super) const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
+pub(in crate::plan) const SERVICES: &str = "KUBE-SERVICES";
+pub(in crate::plan) const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
+pub(in crate::plan) const NODE_PORTS: &str = "KUBE-NODEPORTS";
+pub(in crate::plan) const POSTROUTING: &str = "KUBE-POSTROUTING";
+pub(in crate::plan) const MARK_MASQ: &str = "KUBE-MARK-MASQ";
+pub(in crate::plan) const MARK_DROP: &str = "KUBE-MARK-DROP";
+pub(in crate::plan) const FORWARD: &str = "KUBE-FORWARD";
+pub(in crate::plan) const FIREWALL: &str = "KUBE-FIREWALL";
+pub(in crate::plan) const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 
 /// The empty chain whose absence tells that somebody removed everything.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";

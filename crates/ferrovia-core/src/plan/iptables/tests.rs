@@ -2,7 +2,7 @@
 
 mod random;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ fn node() -> NodeRules {
         masquerade_mark: 0x4000,
         no_endpoints: NoEndpoints::Reject,
         egress_except: None,
+        addresses: BTreeSet::new(),
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),
@@ -61,6 +62,7 @@ fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
         external_policy: TrafficPolicy::Cluster,
         affinity: None,
         algorithm: Algorithm::Random,
+        scheduler: None,
         source_ranges: Box::new([]),
     }
 }
@@ -528,4 +530,16 @@ fn a_tool_that_spells_differently_gets_no_second_jump() {
         .unwrap();
     lab.full(Found::Adopt);
     assert_eq!(lab.sim.chain("filter", "INPUT").unwrap().len(), 4);
+}
+
+#[test]
+fn other_addresses_of_the_node_change_nothing() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    let moved = NodeRules {
+        addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
+        ..node()
+    };
+    let plan = lab.change(Vec::new(), Some(moved));
+    assert!(plan.is_empty(), "{plan}");
 }

@@ -21,6 +21,7 @@ fn node() -> NodeRules {
         masquerade_mark: 0x4000,
         no_endpoints: NoEndpoints::Reject,
         egress_except: None,
+        addresses: BTreeSet::new(),
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
@@ -72,6 +73,7 @@ fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
         external_policy: TrafficPolicy::Cluster,
         affinity: None,
         algorithm: Algorithm::Random,
+        scheduler: None,
         source_ranges: Box::new([]),
     }
 }
@@ -535,4 +537,21 @@ proptest! {
         let plan = lab.full();
         prop_assert!(plan.is_empty(), "{}", plan);
     }
+}
+
+#[test]
+fn other_addresses_of_the_node_change_nothing() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    let moved = NodeRules {
+        addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
+        ..node()
+    };
+    lab.desired.node = Arc::new(moved);
+    let delta = Delta {
+        node: true,
+        ..Delta::default()
+    };
+    let plan = lab.planner.partial(&lab.desired, &delta);
+    assert_eq!(plan.to_string(), "");
 }
