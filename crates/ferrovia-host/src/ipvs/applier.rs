@@ -1,12 +1,11 @@
 //! The ipvs mode's way into the kernel: a device, sets, rules and virtual servers, in the order the planner says.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrovia_core::dialect::ipset::SetName;
 use ferrovia_core::dialect::iptables::TableName;
-use ferrovia_core::dialect::ipvs::ServerKey;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::ipvs::{AddressOp, DEVICE, IpvsPlan, Observed, Step};
 
@@ -166,17 +165,6 @@ impl IpvsApplier {
         sizes.retain(|name, _| is_ours(name, self.family));
         Ok(sizes)
     }
-
-    /// The destinations of a server with their weights. Those that are draining are as good as gone: a planner that saw them would remove
-    /// them once more.
-    fn destinations(
-        &mut self,
-        server: &ServerKey,
-    ) -> Result<BTreeMap<SocketAddr, u32>, ApplyError> {
-        let found = self.ipvs.destinations(server)?.into_iter();
-        let in_service = found.filter(|to| to.weight > 0 || !self.drain.has(server, &to.address));
-        Ok(in_service.map(|to| (to.address, to.weight)).collect())
-    }
 }
 
 impl Applier for IpvsApplier {
@@ -190,7 +178,9 @@ impl Applier for IpvsApplier {
         let mut servers = BTreeMap::new();
         for found in self.ipvs.servers(self.family)? {
             let key = found.server.key;
-            servers.insert(key, (found.server, self.destinations(&key)?));
+            let to = self.ipvs.destinations(&key)?.into_iter();
+            let to = to.map(|to| (to.address, to.weight)).collect();
+            servers.insert(key, (found.server, to));
         }
         let mut sets = self.sets.list()?;
         sets.retain(|name, _| name.as_str().starts_with(SETS));

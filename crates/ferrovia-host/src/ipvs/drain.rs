@@ -56,14 +56,7 @@ impl Drain {
         }
     }
 
-    /// A destination is draining.
-    pub(super) fn has(&self, server: &ServerKey, destination: &SocketAddr) -> bool {
-        self.draining
-            .get(server)
-            .is_some_and(|all| all.contains(destination))
-    }
-
-    /// How many are.
+    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.draining.values().map(BTreeSet::len).sum()
     }

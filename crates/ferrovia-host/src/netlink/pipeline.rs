@@ -46,7 +46,7 @@ impl Socket {
             self.skip_seqs(u32::try_from(count).unwrap_or(u32::MAX));
             self.send(&bytes)?;
             self.collect(first, count, |at, refusal| {
-                refused.push((done + at, refusal))
+                refused.push((done + at, refusal));
             })?;
             done += count;
         }

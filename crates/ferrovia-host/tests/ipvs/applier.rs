@@ -31,11 +31,16 @@ pub(crate) const TESTS: [Test; 3] = [
     ),
 ];
 
-/// An applier for IPv4. The kernel here has only the legacy kind of rules.
+/// An applier for IPv4.
 pub(crate) fn applier() -> IpvsApplier {
+    applier_of(Family::V4)
+}
+
+/// An applier. The kernel here has only the legacy kind of rules.
+pub(crate) fn applier_of(family: Family) -> IpvsApplier {
     let path = std::env::var_os("PATH").unwrap();
     let path = format!("{}:/usr/sbin:/sbin", path.to_string_lossy());
-    let tool = Tool::find(OsStr::new(&path), Family::V4, Backend::Legacy);
+    let tool = Tool::find(OsStr::new(&path), family, Backend::Legacy);
     IpvsApplier::new(tool.unwrap()).unwrap()
 }
 

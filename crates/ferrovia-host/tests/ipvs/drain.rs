@@ -134,13 +134,6 @@ fn a_connection_outlives_its_destinations_service() {
         assert_eq!(call(&world), new);
     }
     assert!(kept.is_alive());
-    // A planner is not told of it.
-    let observed = {
-        let _inside = world.enter(Role::Node).unwrap();
-        applier.observe().unwrap()
-    };
-    assert_eq!(observed.servers[&key].1.keys().collect::<Vec<_>>(), [&new]);
-
     // Taken back into service and removed again, it is as before.
     apply(
         &mut applier,

@@ -13,11 +13,19 @@ mod figures;
 mod link;
 /// What IPVS says of itself, its time-outs and schedulers, kernel settings.
 mod node;
+/// The planner and the applier together.
+mod planner;
 /// Virtual servers, compared with what ipvsadm prints.
 mod servers;
 /// Sets, compared with what ipset prints.
 #[path = "../ipset/sets.rs"]
 mod sets;
+#[path = "../../../ferrovia-core/tests/shapes/mod.rs"]
+#[allow(
+    dead_code,
+    reason = "what it says about rules of the iptables mode is not of use here"
+)]
+mod shapes;
 /// Namespaces, commands and short names for values.
 #[path = "../ipset/support.rs"]
 mod support;
@@ -27,12 +35,13 @@ use std::process::ExitCode;
 use ferrovia_lab::uml::suite::{self, Test};
 
 fn main() -> ExitCode {
-    let all: [&[Test]; 7] = [
+    let all: [&[Test]; 8] = [
         &servers::TESTS,
         &node::TESTS,
         &link::TESTS,
         &SETS,
         &applier::TESTS,
+        &planner::TESTS,
         &drain::TESTS,
         &figures::TESTS,
     ];
