@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use ferrovia_core::dialect::ipvs::{Op, Removal, ServerKey};
+use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::plan::ipvs::{AddressOp, IpvsPlan, Step};
+use ferrovia_core::plan::ipvs::{AddressOp, Step};
 use ferrovia_host::Applier as _;
 use ferrovia_host::ipvs::settings::{self, KernelVersion};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
@@ -73,17 +74,6 @@ impl Kept {
     }
 }
 
-fn weights(ipvs: &mut Ipvs, server: &ServerKey) -> Vec<(SocketAddr, u32)> {
-    let mut all: Vec<_> = ipvs
-        .destinations(server)
-        .unwrap()
-        .iter()
-        .map(|to| (to.address, to.weight))
-        .collect();
-    all.sort();
-    all
-}
-
 /// Looks until nothing is draining any more.
 fn wait_until_reaped(applier: &mut IpvsApplier) {
     let deadline = Instant::now() + PATIENCE;
@@ -94,106 +84,99 @@ fn wait_until_reaped(applier: &mut IpvsApplier) {
     }
 }
 
+/// A node with one service, whose destination is `old` at first.
+struct Scene {
+    world: World,
+    applier: IpvsApplier,
+    ipvs: Ipvs,
+    key: ServerKey,
+    old: SocketAddr,
+    new: SocketAddr,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let world = World::new(Spec::default()).unwrap();
+        let inside = world.enter(Role::Node).unwrap();
+        settings::make(&Files::of_this_machine(), KernelVersion::running(), false).unwrap();
+        let (applier, ipvs) = (applier(), Ipvs::open().unwrap());
+        drop(inside);
+        let pod = |pod: Pod| SocketAddr::new(pod.v4().into(), 8080);
+        let mut scene = Self {
+            world,
+            applier,
+            ipvs,
+            key: key(Protocol::Tcp, VIP),
+            old: pod(Pod::B),
+            new: pod(Pod::Y),
+        };
+        let server = Op::PutServer(server(scene.key, "rr"));
+        scene.apply(Step::Device);
+        scene.servers(vec![server, scene.put(scene.old)]);
+        scene.apply(Step::Addresses(vec![AddressOp::Bind(scene.key.address)]));
+        scene
+    }
+
+    fn put(&self, to: SocketAddr) -> Op {
+        put(self.key, &to.to_string(), 1)
+    }
+
+    fn drain(&self, to: SocketAddr) -> Op {
+        remove(self.key, &to.to_string(), Removal::Drain)
+    }
+
+    fn servers(&mut self, ops: Vec<Op>) {
+        self.apply(Step::Servers(ops));
+    }
+
+    fn apply(&mut self, step: Step) {
+        let _inside = self.world.enter(Role::Node).unwrap();
+        assert!(self.applier.apply(&plan(vec![step])).unwrap());
+    }
+
+    fn weights(&mut self) -> Vec<(SocketAddr, u32)> {
+        let found = self.ipvs.destinations(&self.key).unwrap();
+        let mut all: Vec<_> = found.iter().map(|to| (to.address, to.weight)).collect();
+        all.sort();
+        all
+    }
+}
+
 fn a_connection_outlives_its_destinations_service() {
-    let world = World::new(Spec::default()).unwrap();
-    let inside = world.enter(Role::Node).unwrap();
-    settings::make(&Files::of_this_machine(), KernelVersion::running(), false).unwrap();
-    let mut ipvs = Ipvs::open().unwrap();
-    let mut applier = applier();
-    drop(inside);
-    let key = key(Protocol::Tcp, VIP);
-    let (old, new) = (
-        SocketAddr::new(Pod::B.v4().into(), 8080),
-        SocketAddr::new(Pod::Y.v4().into(), 8080),
-    );
-    let start = vec![
-        Op::PutServer(server(key, "rr")),
-        put(key, &old.to_string(), 1),
-    ];
-    apply(
-        &mut applier,
-        &world,
-        vec![
-            Step::Device,
-            Step::Servers(start),
-            Step::Addresses(vec![AddressOp::Bind(key.address)]),
-        ],
-    );
-    let mut kept = Kept::open(&world);
+    let mut scene = Scene::new();
+    let (old, new) = (scene.old, scene.new);
+    let mut kept = Kept::open(&scene.world);
     assert!(kept.is_alive());
 
     // The old destination is replaced. Its connection goes on, new ones go to the new destination.
-    let replace = vec![
-        put(key, &new.to_string(), 1),
-        remove(key, &old.to_string(), Removal::Drain),
-    ];
-    apply(&mut applier, &world, vec![Step::Servers(replace)]);
-    assert_eq!(weights(&mut ipvs, &key), [(old, 0), (new, 1)]);
-    assert!(!applier.tidy().unwrap() && applier.has_draining());
+    scene.servers(vec![scene.put(new), scene.drain(old)]);
+    assert_eq!(scene.weights(), [(old, 0), (new, 1)]);
+    assert!(!scene.applier.tidy().unwrap() && scene.applier.has_draining());
     for _ in 0..4 {
-        assert_eq!(call(&world), new);
+        assert_eq!(call(&scene.world), new);
     }
     assert!(kept.is_alive());
+
     // Taken back into service and removed again, it is as before.
-    apply(
-        &mut applier,
-        &world,
-        vec![Step::Servers(vec![put(key, &old.to_string(), 1)])],
-    );
-    assert!(!applier.has_draining());
-    assert_eq!(weights(&mut ipvs, &key), [(old, 1), (new, 1)]);
+    scene.servers(vec![scene.put(old)]);
+    assert!(!scene.applier.has_draining());
+    assert_eq!(scene.weights(), [(old, 1), (new, 1)]);
     assert!(kept.is_alive());
-    apply(
-        &mut applier,
-        &world,
-        vec![Step::Servers(vec![remove(
-            key,
-            &old.to_string(),
-            Removal::Drain,
-        )])],
-    );
-    applier.tidy().unwrap();
-    assert!(applier.has_draining());
+    scene.servers(vec![scene.drain(old)]);
+    scene.applier.tidy().unwrap();
+    assert!(scene.applier.has_draining());
 
     // It goes when the connection does.
     kept.reset();
-    wait_until_reaped(&mut applier);
-    assert_eq!(weights(&mut ipvs, &key), [(new, 1)]);
-    let stats = ipvs.servers(ferrovia_core::family::Family::V4).unwrap()[0].stats;
-    assert!(
-        stats.connections >= 5 && stats.bytes_in > 0 && stats.packets_out > 0,
-        "{stats:?}"
-    );
-    // One without connections goes at the first look.
-    apply(
-        &mut applier,
-        &world,
-        vec![Step::Servers(vec![put(key, &old.to_string(), 1)])],
-    );
-    apply(
-        &mut applier,
-        &world,
-        vec![Step::Servers(vec![remove(
-            key,
-            &old.to_string(),
-            Removal::Drain,
-        )])],
-    );
-    assert!(applier.tidy().unwrap() && !applier.has_draining());
-    // A server takes its draining destinations along.
-    apply(
-        &mut applier,
-        &world,
-        vec![Step::Servers(vec![
-            remove(key, &new.to_string(), Removal::Drain),
-            Op::DeleteServer(key),
-        ])],
-    );
-    assert!(!applier.has_draining());
-}
+    wait_until_reaped(&mut scene.applier);
+    assert_eq!(scene.weights(), [(new, 1)]);
+    let stats = scene.ipvs.servers(Family::V4).unwrap()[0].stats;
+    assert!(stats.connections >= 5 && stats.bytes_in > 0 && stats.packets_out > 0);
 
-fn apply(applier: &mut IpvsApplier, world: &World, steps: Vec<Step>) {
-    let _inside = world.enter(Role::Node).unwrap();
-    let plan: IpvsPlan = plan(steps);
-    assert!(applier.apply(&plan).unwrap());
+    // One without connections goes at the first look, and a server takes its draining destinations along.
+    scene.servers(vec![scene.put(old)]);
+    scene.servers(vec![scene.drain(old)]);
+    assert!(scene.applier.tidy().unwrap() && !scene.applier.has_draining());
+    scene.servers(vec![scene.drain(new), Op::DeleteServer(scene.key)]);
+    assert!(!scene.applier.has_draining());
 }

@@ -79,90 +79,76 @@ fn lines(text: &[&str]) -> BTreeSet<String> {
     text.iter().map(|&line| line.to_owned()).collect()
 }
 
+/// A server of each protocol and of IPv6, with destinations.
+fn samples() -> (Vec<Server>, Vec<Op>) {
+    let (tcp, udp) = (
+        key(Protocol::Tcp, "10.96.0.1:443"),
+        key(Protocol::Udp, "10.96.0.10:53"),
+    );
+    let (sctp, six) = (
+        key(Protocol::Sctp, "10.96.0.11:9"),
+        key(Protocol::Tcp, "[fd00::1]:80"),
+    );
+    let with = |server: Server, flags, persistence| Server {
+        flags,
+        persistence,
+        ..server
+    };
+    let servers = vec![
+        with(server(tcp, "rr"), 0, Some(10800)),
+        with(server(udp, "mh"), FLAG_FALLBACK | FLAG_PORT, None),
+        with(server(sctp, "sh"), FLAG_FALLBACK, None),
+        with(server(six, "wrr"), 0, Some(600)),
+    ];
+    let destinations = vec![
+        put(tcp, "10.244.1.5:6443", 1),
+        put(tcp, "10.244.1.6:6443", 100),
+        put(udp, "10.244.1.5:53", 0),
+        put(sctp, "10.244.1.5:9", 1),
+        put(six, "[fd00::5]:8080", 3),
+    ];
+    (servers, destinations)
+}
+
+const SAMPLES: [&str; 9] = [
+    "-A -t 10.96.0.1:443 -s rr -p 10800",
+    "-a -t 10.96.0.1:443 -r 10.244.1.5:6443 -m -w 1",
+    "-a -t 10.96.0.1:443 -r 10.244.1.6:6443 -m -w 100",
+    "-A -u 10.96.0.10:53 -s mh -b mh-fallback,mh-port",
+    "-a -u 10.96.0.10:53 -r 10.244.1.5:53 -m -w 0",
+    "-A --sctp-service 10.96.0.11:9 -s sh -b sh-fallback",
+    "-a --sctp-service 10.96.0.11:9 -r 10.244.1.5:9 -m -w 1",
+    "-A -t [fd00::1]:80 -s wrr -p 600",
+    "-a -t [fd00::1]:80 -r [fd00::5]:8080 -m -w 3",
+];
+
 fn servers_are_as_the_tool_prints_them() {
     in_namespace(|| {
         let mut ipvs = Ipvs::open().unwrap();
-        let (tcp, udp, sctp) = (
-            key(Protocol::Tcp, "10.96.0.1:443"),
-            key(Protocol::Udp, "10.96.0.10:53"),
-            key(Protocol::Sctp, "10.96.0.11:9"),
-        );
-        let six = key(Protocol::Tcp, "[fd00::1]:80");
-        let ops = [
-            Op::PutServer(Server {
-                persistence: Some(10800),
-                ..server(tcp, "rr")
-            }),
-            put(tcp, "10.244.1.5:6443", 1),
-            put(tcp, "10.244.1.6:6443", 100),
-            Op::PutServer(Server {
-                flags: FLAG_FALLBACK | FLAG_PORT,
-                ..server(udp, "mh")
-            }),
-            put(udp, "10.244.1.5:53", 0),
-            Op::PutServer(Server {
-                flags: FLAG_FALLBACK,
-                ..server(sctp, "sh")
-            }),
-            put(sctp, "10.244.1.5:9", 1),
-            Op::PutServer(Server {
-                persistence: Some(600),
-                ..server(six, "wrr")
-            }),
-            put(six, "[fd00::5]:8080", 3),
-        ];
+        let (servers, destinations) = samples();
+        let mut ops: Vec<Op> = servers.iter().copied().map(Op::PutServer).collect();
+        ops.extend(destinations);
         let applied = ipvs.apply(&ops).unwrap();
         assert_eq!((applied.made, applied.deleted), (4, 0));
-        assert_eq!(
-            saved(),
-            lines(&[
-                "-A -t 10.96.0.1:443 -s rr -p 10800",
-                "-a -t 10.96.0.1:443 -r 10.244.1.5:6443 -m -w 1",
-                "-a -t 10.96.0.1:443 -r 10.244.1.6:6443 -m -w 100",
-                "-A -u 10.96.0.10:53 -s mh -b mh-fallback,mh-port",
-                "-a -u 10.96.0.10:53 -r 10.244.1.5:53 -m -w 0",
-                "-A --sctp-service 10.96.0.11:9 -s sh -b sh-fallback",
-                "-a --sctp-service 10.96.0.11:9 -r 10.244.1.5:9 -m -w 1",
-                "-A -t [fd00::1]:80 -s wrr -p 600",
-                "-a -t [fd00::1]:80 -r [fd00::5]:8080 -m -w 3",
-            ])
-        );
+        assert_eq!(saved(), lines(&SAMPLES));
         // What is read is what was written.
-        let wanted: Vec<Server> = ops
-            .iter()
-            .filter_map(|op| match op {
-                Op::PutServer(server) => Some(*server),
-                _ => None,
-            })
-            .collect();
-        let mut read: Vec<Server> = Vec::new();
         for family in Family::ALL {
-            read.extend(
-                ipvs.servers(family)
-                    .unwrap()
-                    .iter()
-                    .map(|found| found.server),
-            );
+            let is_of = |server: &Server| Family::of(server.key.address) == family;
+            let mut read: Vec<Server> = Vec::new();
+            read.extend(ipvs.servers(family).unwrap().iter().map(|one| one.server));
+            let mut written: Vec<Server> = servers.iter().copied().filter(is_of).collect();
+            read.sort_by_key(|server| server.key);
+            written.sort_by_key(|server| server.key);
+            assert_eq!(read, written);
         }
-        read.sort_by_key(|server| server.key);
-        let mut sorted = wanted;
-        sorted.sort_by_key(|server| server.key);
-        assert_eq!(read, sorted);
-        let mut to: Vec<_> = ipvs
-            .destinations(&tcp)
-            .unwrap()
+        let found = ipvs.destinations(&servers[0].key).unwrap();
+        let mut weights: Vec<u32> = found.iter().map(|to| to.weight).collect();
+        weights.sort_unstable();
+        assert_eq!(weights, [1, 100]);
+        let deletes: Vec<_> = servers
             .iter()
-            .map(|to| (to.address.to_string(), to.weight))
+            .map(|one| Op::DeleteServer(one.key))
             .collect();
-        to.sort();
-        assert_eq!(
-            to,
-            [
-                ("10.244.1.5:6443".to_owned(), 1),
-                ("10.244.1.6:6443".to_owned(), 100)
-            ]
-        );
-        let deletes: Vec<_> = [tcp, udp, sctp, six].map(Op::DeleteServer).into();
         assert_eq!(ipvs.apply(&deletes).unwrap().deleted, 4);
         assert_eq!(saved(), BTreeSet::new());
     });
