@@ -17,7 +17,7 @@ pub(crate) const TESTS: [Test; 1] = [(
     a_restart_writes_nothing_and_a_cleanup_leaves_nothing_of_ours,
 )];
 
-/// Those with the most to write: source ranges, local policy with and without local endpoints, a service of three ports in either family.
+/// Those with the most to write: node ports, source ranges, local policy with and without local endpoints. Those of IPv6 come on top.
 const CHOSEN: [&str; 4] = ["S5", "S8", "S9", "S10"];
 
 fn a_restart_writes_nothing_and_a_cleanup_leaves_nothing_of_ours() {
