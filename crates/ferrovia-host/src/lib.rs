@@ -19,6 +19,8 @@ pub mod probe;
 pub mod signal;
 pub mod sysctl;
 
+use std::time::Duration;
+
 /// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
 pub trait Applier {
     /// What is found in the kernel.
@@ -45,4 +47,17 @@ pub trait Applier {
     /// # Errors
     /// If it cannot be told.
     fn is_untouched(&mut self) -> Result<bool, Self::Error>;
+
+    /// Something that was to be removed had to stay for now; `tidy` should look at it after so long.
+    fn leftovers_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Removes what had to stay, as far as it can go now. Says whether anything was removed.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    fn tidy(&mut self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
 }

@@ -6,6 +6,11 @@ use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::plan::{Found, Plan, Planner};
 use ferrovia_host::Applier;
 
+/// How long what a plan left behind may stay: long enough that a rolling update does not remove what its next step needs.
+const LEFTOVERS_STAY: Duration = Duration::from_secs(60);
+/// The steps in which a planner removes what is left behind are few; one that finds no end is at fault and must not hold up the loop.
+const TIDY_STEPS: usize = 8;
+
 /// Why a sync failed. The modes' own errors say which operation on which object.
 pub type SyncError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -30,10 +35,10 @@ pub trait Backend: Send {
     /// Writes a change.
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError>;
 
-    /// Earlier syncs left something behind that can be removed now.
-    fn has_leftovers(&self) -> bool;
+    /// Earlier syncs left something behind that should be removed after so long; none if they did not.
+    fn leftovers_after(&self) -> Option<Duration>;
 
-    /// Removes some of it.
+    /// Removes what can go now.
     fn tidy(&mut self) -> Result<Written, SyncError>;
 
     /// Nobody has changed the kernel's rules since we last wrote them. Cheap; `false` means "look closer".
@@ -76,13 +81,29 @@ where
         })
     }
 
-    fn has_leftovers(&self) -> bool {
-        self.planner.has_leftovers()
+    fn leftovers_after(&self) -> Option<Duration> {
+        let planner = self.planner.has_leftovers().then_some(LEFTOVERS_STAY);
+        let applier = self.applier.leftovers_after();
+        [planner, applier].into_iter().flatten().min()
     }
 
     fn tidy(&mut self) -> Result<Written, SyncError> {
-        let planner = &mut self.planner;
-        apply(&mut self.applier, Duration::ZERO, || planner.tidy())
+        let start = Instant::now();
+        let mut changed = false;
+        for _ in 0..TIDY_STEPS {
+            if !self.planner.has_leftovers() {
+                break;
+            }
+            let planner = &mut self.planner;
+            changed |= apply(&mut self.applier, Duration::ZERO, || planner.tidy())?.changed;
+        }
+        changed |= self.applier.tidy().map_err(Into::into)?;
+        Ok(Written {
+            changed,
+            observe: Duration::ZERO,
+            plan: Duration::ZERO,
+            apply: start.elapsed(),
+        })
     }
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {

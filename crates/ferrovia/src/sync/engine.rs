@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Builder, Delta, Desired, Settings};
 use ferrovia_core::family::{Family, PerFamily};
@@ -164,16 +164,14 @@ impl Engine {
             .collect()
     }
 
-    /// Earlier syncs left something behind.
-    pub fn has_leftovers(&self) -> bool {
+    /// Earlier syncs left something behind that should be removed after so long; none if they did not.
+    pub fn leftovers_after(&self) -> Option<Duration> {
         let families = [&self.families.v4, &self.families.v6];
-        families
-            .into_iter()
-            .flatten()
-            .any(FamilySync::has_leftovers)
+        let families = families.into_iter().flatten();
+        families.filter_map(FamilySync::leftovers_after).min()
     }
 
-    /// Removes some of it.
+    /// Removes what can go now.
     pub fn tidy(&mut self) -> Vec<Outcome> {
         Family::ALL
             .into_iter()

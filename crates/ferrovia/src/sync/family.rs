@@ -114,15 +114,14 @@ impl FamilySync {
         })
     }
 
-    pub(super) fn has_leftovers(&self) -> bool {
-        !self.needs_full && self.backend.has_leftovers()
+    /// How long what earlier syncs left behind may stay; none if they left nothing.
+    pub(super) fn leftovers_after(&self) -> Option<Duration> {
+        self.backend.leftovers_after().filter(|_| !self.needs_full)
     }
 
     /// Removes some of what earlier syncs left behind.
     pub(super) fn tidy(&mut self, family: Family) -> Option<Outcome> {
-        if !self.has_leftovers() {
-            return None;
-        }
+        self.leftovers_after()?;
         let start = Instant::now();
         let result = self.backend.tidy();
         self.needs_full |= result.is_err();

@@ -2,7 +2,7 @@
 //!
 //! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Somebody
 //! else's change is repaired in a moment, but not again and again without a pause: two programs that undo each other's work must not eat the
-//! machine. Every sync period the rules are checked; leftovers go after a while.
+//! machine. Every sync period the rules are checked; leftovers go when whoever left them says.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,6 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const REPAIR_AFTER: Duration = Duration::from_millis(2);
 /// The least time from one repair to the next.
 const REPAIR_PAUSE: Duration = Duration::from_millis(50);
-/// How long leftovers may stay: long enough that a rolling update does not remove what its next step needs.
-const TIDY_AFTER: Duration = Duration::from_secs(60);
 
 /// How often things happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,24 +128,27 @@ impl Pacer {
         self.checked(now);
     }
 
-    /// A sync has ended.
-    pub fn synced(&mut self, succeeded: bool, leftovers: bool, now: Instant) {
+    /// A sync has ended; what it left behind may stay so long.
+    pub fn synced(&mut self, succeeded: bool, leftovers: Option<Duration>, now: Instant) {
         self.requested = false;
         if self.repair_at.take().is_some() {
             self.last_repair = Some(now);
         }
         self.not_before = Some(now + self.pace.min_sync_period);
         self.retry = (!succeeded).then(|| self.next_retry(now));
-        self.tidy_at = leftovers.then(|| self.tidy_at.unwrap_or(now + TIDY_AFTER));
+        // However busy it is: another sync puts nothing off.
+        self.tidy_at = leftovers.map(|after| {
+            let at = now + after;
+            self.tidy_at.map_or(at, |planned| planned.min(at))
+        });
     }
 
-    /// Some leftovers are gone. What else is due stays due.
-    pub fn tidied(&mut self, succeeded: bool, leftovers: bool, now: Instant) {
+    /// Some leftovers are gone, and others may stay so long. What else is due stays due.
+    pub fn tidied(&mut self, succeeded: bool, leftovers: Option<Duration>, now: Instant) {
         if !succeeded {
             self.retry = Some(self.next_retry(now));
         }
-        // The next step follows at once.
-        self.tidy_at = leftovers.then_some(now);
+        self.tidy_at = leftovers.map(|after| now + after);
     }
 
     fn next_retry(&self, now: Instant) -> Retry {
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(pacer.due(now), None);
         pacer.request();
         assert_eq!(pacer.due(now), Some(Due::Sync));
-        pacer.synced(true, false, now);
+        pacer.synced(true, None, now);
         assert_eq!(pacer.due(now), None);
         pacer.request();
         assert_eq!(pacer.due(now), Some(Due::Sync));
@@ -205,13 +206,13 @@ mod tests {
         let (mut pacer, now) = pacer(1000 * MS);
         pacer.request();
         assert_eq!(pacer.due(now), Some(Due::Sync), "the first is not delayed");
-        pacer.synced(true, false, now + 10 * MS);
+        pacer.synced(true, None, now + 10 * MS);
         pacer.request();
         pacer.request();
         assert_eq!(pacer.due(now + 500 * MS), None);
         assert_eq!(pacer.idle(now + 500 * MS), 510 * MS);
         assert_eq!(pacer.due(now + 1010 * MS), Some(Due::Sync));
-        pacer.synced(true, false, now + 1020 * MS);
+        pacer.synced(true, None, now + 1020 * MS);
         assert_eq!(pacer.due(now + 5000 * MS), None);
     }
 
@@ -221,7 +222,7 @@ mod tests {
         let mut now = start;
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            pacer.synced(false, false, now);
+            pacer.synced(false, None, now);
             let pause = pacer.retry.map(|retry| retry.at - now).unwrap();
             assert_eq!(
                 pacer.due(now + pause - MS).filter(|due| *due == Due::Sync),
@@ -233,8 +234,8 @@ mod tests {
         }
         assert_eq!(pauses[..4], [100, 200, 400, 800]);
         assert_eq!(pauses.last(), Some(&30_000));
-        pacer.synced(true, false, now);
-        pacer.synced(false, false, now);
+        pacer.synced(true, None, now);
+        pacer.synced(false, None, now);
         assert_eq!(
             pacer.retry.map(|retry| retry.pause),
             Some(FIRST_RETRY),
@@ -245,7 +246,7 @@ mod tests {
     #[test]
     fn an_event_does_not_wait_for_the_retry() {
         let (mut pacer, now) = pacer(Duration::ZERO);
-        pacer.synced(false, false, now);
+        pacer.synced(false, None, now);
         pacer.request();
         assert_eq!(pacer.due(now), Some(Due::Sync));
     }
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn a_retry_waits_for_the_minimum_period() {
         let (mut pacer, now) = pacer(1000 * MS);
-        pacer.synced(false, false, now);
+        pacer.synced(false, None, now);
         assert_eq!(pacer.due(now + 100 * MS), None);
         assert_eq!(pacer.due(now + 1000 * MS), Some(Due::Sync));
     }
@@ -263,7 +264,7 @@ mod tests {
         let (mut pacer, now) = pacer(Duration::ZERO);
         pacer.request_repair(now - REPAIR_AFTER);
         assert_eq!(pacer.due(now), Some(Due::Sync));
-        pacer.synced(true, false, now);
+        pacer.synced(true, None, now);
         pacer.request_repair(now + 10 * MS);
         assert_eq!(pacer.due(now + 49 * MS), None);
         assert_eq!(pacer.idle(now + 10 * MS), 40 * MS);
@@ -286,33 +287,39 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_go_after_a_while_however_busy_it_is() {
+    fn leftovers_go_after_a_stayhowever_busy_it_is() {
         let (mut pacer, now) = pacer(Duration::ZERO);
+        let stay = 60_000 * MS;
         pacer.checked(now + 3600 * 1000 * MS);
-        pacer.synced(true, true, now);
-        pacer.synced(true, true, now + TIDY_AFTER / 2);
-        assert_eq!(pacer.due(now + TIDY_AFTER - MS), None);
-        assert_eq!(pacer.due(now + TIDY_AFTER), Some(Due::Tidy));
-        pacer.tidied(true, true, now + TIDY_AFTER);
-        assert_eq!(
-            pacer.due(now + TIDY_AFTER),
-            Some(Due::Tidy),
-            "the second step"
-        );
-        pacer.tidied(true, false, now + TIDY_AFTER);
-        assert_eq!(pacer.due(now + TIDY_AFTER), None);
+        pacer.synced(true, Some(stay), now);
+        pacer.synced(true, Some(stay), now + stay / 2);
+        assert_eq!(pacer.due(now + stay - MS), None);
+        assert_eq!(pacer.due(now + stay), Some(Due::Tidy));
+        pacer.tidied(true, Some(10 * MS), now + stay);
+        assert_eq!(pacer.due(now + stay + 9 * MS), None, "what had to stay");
+        assert_eq!(pacer.due(now + stay + 10 * MS), Some(Due::Tidy));
+        pacer.tidied(true, None, now + stay + 10 * MS);
+        assert_eq!(pacer.due(now + stay * 2), None);
+    }
+
+    #[test]
+    fn leftovers_that_are_soon_due_do_not_wait_for_those_that_are_not() {
+        let (mut pacer, now) = pacer(Duration::ZERO);
+        pacer.synced(true, Some(60_000 * MS), now);
+        pacer.synced(true, Some(1000 * MS), now);
+        assert_eq!(pacer.due(now + 1000 * MS), Some(Due::Tidy));
     }
 
     #[test]
     fn tidying_forgets_nothing_else() {
         let (mut pacer, now) = pacer(5000 * MS);
-        pacer.synced(true, true, now);
+        pacer.synced(true, Some(1000 * MS), now);
         pacer.request();
         pacer.request_repair(now);
-        pacer.tidied(true, false, now + 10 * MS);
+        pacer.tidied(true, None, now + 10 * MS);
         assert_eq!(pacer.due(now + 5000 * MS), Some(Due::Sync));
-        pacer.synced(false, false, now);
-        pacer.tidied(true, false, now + 10 * MS);
+        pacer.synced(false, None, now);
+        pacer.tidied(true, None, now + 10 * MS);
         assert!(pacer.retry.is_some());
     }
 

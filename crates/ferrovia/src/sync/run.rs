@@ -172,8 +172,8 @@ fn do_what_is_due(
     };
     let succeeded = outcomes.iter().all(|outcome| outcome.result.is_ok());
     match due {
-        Due::Tidy => pacer.tidied(succeeded, engine.has_leftovers(), Instant::now()),
-        Due::Sync | Due::Check => pacer.synced(succeeded, engine.has_leftovers(), Instant::now()),
+        Due::Tidy => pacer.tidied(succeeded, engine.leftovers_after(), Instant::now()),
+        Due::Sync | Due::Check => pacer.synced(succeeded, engine.leftovers_after(), Instant::now()),
     }
     Some(outcomes)
 }

@@ -124,9 +124,7 @@ impl<'w> Cluster<'w> {
         // Sockets stay in the namespace they were opened in, but programs start in the thread's.
         let _inside = enter(self.world);
         let mut outcomes = self.engine.sync();
-        while self.engine.has_leftovers() {
-            outcomes.extend(self.engine.tidy());
-        }
+        outcomes.extend(self.engine.tidy());
         outcomes
             .into_iter()
             .filter_map(|outcome| Some(outcome.result.err()?.to_string()))
