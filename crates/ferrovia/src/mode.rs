@@ -20,7 +20,7 @@ use crate::sync::Inputs;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// A way to program the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// nftables, written over netlink.
     #[default]
@@ -86,7 +86,7 @@ impl Mode {
     }
 
     /// What the mode is called.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Nftables => ModeName::Nftables.name(),
             Self::Iptables(_) => ModeName::Iptables.name(),
@@ -94,7 +94,7 @@ impl Mode {
     }
 
     /// The metrics that count its failures.
-    pub fn failures(self) -> Failures {
+    pub fn failures(&self) -> Failures {
         match self {
             Self::Nftables => Failures::Nftables,
             Self::Iptables(_) => Failures::Iptables,
@@ -102,7 +102,7 @@ impl Mode {
     }
 
     /// It runs the iptables tools for as long as it runs, and not only to take over.
-    pub fn needs_tools(self) -> bool {
+    pub fn needs_tools(&self) -> bool {
         match self {
             Self::Nftables => false,
             Self::Iptables(_) => true,
@@ -110,7 +110,7 @@ impl Mode {
     }
 
     /// Reads how many connections each service and endpoint got, where the mode counts them. The loop behind `inputs` is asked for names.
-    pub fn connections(self, inputs: Inputs) -> Result<Option<ReadConnections>, SyncError> {
+    pub fn connections(&self, inputs: Inputs) -> Result<Option<ReadConnections>, SyncError> {
         match self {
             Self::Nftables => {
                 let mut totals = Totals::new(inputs)?;
@@ -121,18 +121,18 @@ impl Mode {
     }
 
     /// What the mode would write into an empty kernel, as text.
-    pub fn plan(self, desired: &Desired) -> String {
+    pub fn plan(&self, desired: &Desired) -> String {
         match self {
             Self::Nftables => NftPlanner::new(desired.family, true)
                 .full(desired, &Observed::default(), Found::Adopt)
                 .to_string(),
-            Self::Iptables(settings) => iptables::plan(settings, desired),
+            Self::Iptables(settings) => iptables::plan(*settings, desired),
         }
     }
 
     /// Removes what the mode has written, and with `predecessors` what kube-proxy's mode of that name has. Answers with what was removed,
     /// in words.
-    pub fn remove(self, predecessors: bool) -> Result<Vec<String>, SyncError> {
+    pub fn remove(&self, predecessors: bool) -> Result<Vec<String>, SyncError> {
         match self {
             Self::Nftables => remove_tables(predecessors),
             // Our chains cannot be told from kube-proxy's; they go with those.
@@ -141,10 +141,10 @@ impl Mode {
     }
 
     /// Checks that this machine can do it and opens the ways into its kernel.
-    pub fn install(self, counters: bool) -> Result<Installed, SyncError> {
+    pub fn install(&self, counters: bool) -> Result<Installed, SyncError> {
         match self {
             Self::Nftables => nftables(counters),
-            Self::Iptables(settings) => iptables::install(settings),
+            Self::Iptables(settings) => iptables::install(*settings),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Io {
 
 impl Io {
     /// Opens the way to the API server, if there is one.
-    pub(super) fn new(config: &Config, mode: Mode) -> anyhow::Result<Self> {
+    pub(super) fn new(config: &Config, mode: &Mode) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -88,7 +88,7 @@ impl Io {
     pub(super) fn serve(
         &mut self,
         config: &Config,
-        mode: Mode,
+        mode: &Mode,
         log: LogControl,
     ) -> anyhow::Result<()> {
         let bind = |address| Bind {

@@ -37,9 +37,9 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let mode = Mode::choose(&config).map_err(anyhow::Error::from_boxed)?;
     privileges::require(&[privileges::RULES])?;
     if config.once {
-        return run_once(config, mode);
+        return run_once(config, &mode);
     }
-    let mut io = Io::new(&config, mode)?;
+    let mut io = Io::new(&config, &mode)?;
     // All that takes more than we need later comes before the first thread is made, because threads inherit what we may do.
     let findings = set_limits(&config);
     if config.action == Action::InitOnly {
@@ -65,13 +65,14 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     }
     inputs.send(Input::Addresses(watch::local_addresses()?))?;
 
-    if let Err(error) = io.serve(&config, mode, log) {
+    if let Err(error) = io.serve(&config, &mode, log) {
         io.post_notices();
         return Err(error);
     }
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
     let watched = inputs.clone();
-    let when_ready = move || settle_in(mode, listen, take_over, watched);
+    let needs_tools = mode.needs_tools();
+    let when_ready = move || settle_in(needs_tools, listen, take_over, watched);
     let mut reporter = reporter(&config, &io, supported, Box::new(when_ready))?;
     findings
         .iter()
@@ -105,7 +106,7 @@ fn serve_until_stopped(
 }
 
 /// Syncs once, from a folder.
-fn run_once(config: Config, mode: Mode) -> anyhow::Result<()> {
+fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
     let Source::Manifests(folder) = &config.source else {
         bail!("--once needs --manifests: the objects of an API server are followed, not read once");
     };
@@ -241,13 +242,13 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 }
 
 /// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
-fn settle_in(mode: Mode, listen: Listen, take_over: TakeOver, inputs: Inputs) {
+fn settle_in(needs_tools: bool, listen: Listen, take_over: TakeOver, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch::watch_rules(listen, inputs)
         .and_then(|()| watch::spawn_with_tools("takeover", move || remove_others(take_over)));
-    if !mode.needs_tools() {
+    if !needs_tools {
         watch::give_up_tools();
     }
     if let Err(error) = started {

@@ -335,6 +335,18 @@ pub struct Ferrovia {
     /// What pods send out of the cluster.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub egress_masquerade: EgressMasquerade,
+    /// What kube-proxy's ipvs mode does not have.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub ipvs: FerroviaIpvs,
+}
+
+/// `ferrovia.ipvs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FerroviaIpvs {
+    /// Where a policy wants local endpoints and there are none, use the others, as kube-proxy's ipvs mode does.
+    #[serde(deserialize_with = "or_default")]
+    pub local_fallback: bool,
 }
 
 /// `ferrovia.egressMasquerade`.
@@ -367,6 +379,9 @@ impl Document {
                 egress_masquerade: EgressMasquerade {
                     enabled: true,
                     except_cidrs: None,
+                },
+                ipvs: FerroviaIpvs {
+                    local_fallback: true,
                 },
             },
             ..Self::default()

@@ -141,6 +141,8 @@ pub struct IpvsSettings {
     pub exclude_cidrs: Vec<IpNet>,
     /// Answer ARP only on the interface that has the address.
     pub strict_arp: bool,
+    /// Where a policy wants local endpoints and there are none, use the others.
+    pub local_fallback: bool,
     /// Time-out of idle TCP connections.
     pub tcp_timeout: Option<Duration>,
     /// Time-out of TCP connections after a FIN.

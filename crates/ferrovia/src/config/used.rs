@@ -306,6 +306,7 @@ fn ipvs(checks: &mut Checks, document: &Document, mode: Option<ModeName>) -> Ipv
             given.exclude_cidrs.as_deref().unwrap_or_default(),
         ),
         strict_arp: given.strict_arp,
+        local_fallback: document.ferrovia.ipvs.local_fallback,
         tcp_timeout: some_time(checks.time("ipvs.tcpTimeout", given.tcp_timeout)),
         tcp_fin_timeout: some_time(checks.time("ipvs.tcpFinTimeout", given.tcp_fin_timeout)),
         udp_timeout: some_time(checks.time("ipvs.udpTimeout", given.udp_timeout)),

@@ -7,7 +7,7 @@ use proptest::sample::{select, subsequence};
 use super::support::{HEADER, load};
 
 /// Flags to choose from: all of them good, and any number of them together.
-const FLAGS: [&str; 43] = [
+const FLAGS: [&str; 44] = [
     "--proxy-mode=nftables",
     "--proxy-mode=ipvs",
     "--proxy-mode=iptables",
@@ -46,6 +46,7 @@ const FLAGS: [&str; 43] = [
     "--no-counters",
     "--no-endpoints=drop",
     "--egress-masquerade",
+    "--ipvs-local-fallback",
     "--egress-masquerade-except=192.0.2.0/24",
     "--vmodule=a*=1,true=2",
     "--logging-format=json",

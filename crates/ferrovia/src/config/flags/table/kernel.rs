@@ -180,6 +180,14 @@ pub(super) const OTHER_MODES: &[Flag] = &[
         "Time-out of UDP in ipvs mode; 0 leaves the kernel's",
         |t, v| put(&mut t.document.ipvs.udp_timeout, any(v)),
     ),
+    flag(
+        "ipvs-local-fallback",
+        Bool,
+        "false",
+        "Where a traffic policy wants local endpoints and there are none, use the others, as kube-proxy's ipvs mode does",
+        |t, v| put(&mut t.document.ferrovia.ipvs.local_fallback, boolean(v)),
+    )
+    .beats_file(),
 ];
 
 /// Connection tracking.
