@@ -140,7 +140,7 @@ impl fmt::Display for Protocol {
 }
 
 /// `Cluster` or `Local`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficPolicy {
     /// Any endpoint in the cluster.
     #[default]

@@ -5,6 +5,7 @@
 pub mod conntrack;
 pub mod iptables;
 pub mod nft;
+pub mod userspace;
 
 use std::fmt;
 

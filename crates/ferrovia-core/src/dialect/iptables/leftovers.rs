@@ -15,7 +15,14 @@ use super::save::{SavedRule, Table, parse};
 ///   jump to is then only emptied: packets come back from it as if it were not there. The same is done for a rule of a built-in chain
 ///   that cannot be repeated in the tool's own language (see [`SavedRule::is_repeatable`]).
 pub fn leftovers(save: &str) -> Option<Removal<'_>> {
-    let tables: Vec<_> = parse(save).iter().filter_map(TableRemoval::of).collect();
+    leftovers_beside(save, |_, _| false)
+}
+
+/// The same for a mode that writes to this ruleset itself: chains that `is_ours` claims, by table and name, stay.
+pub fn leftovers_beside(save: &str, is_ours: impl Fn(&str, &str) -> bool) -> Option<Removal<'_>> {
+    let tables: Vec<_> = (parse(save).iter())
+        .filter_map(|table| TableRemoval::of(table, &is_ours))
+        .collect();
     (!tables.is_empty()).then_some(Removal { tables })
 }
 
@@ -96,12 +103,12 @@ struct TableRemoval<'a> {
 }
 
 impl<'a> TableRemoval<'a> {
-    fn of(table: &Table<'a>) -> Option<Self> {
+    fn of(table: &Table<'a>, is_ours: impl Fn(&str, &str) -> bool) -> Option<Self> {
         let user_defined = table.chains.iter().filter(|chain| !chain.built_in);
         // As a list to keep the order of the text, so that the same ruleset gives the same removal; as a set to look up names.
         let chains: Vec<&str> = user_defined
             .map(|chain| chain.name)
-            .filter(|name| is_kube_proxys(table.name, name))
+            .filter(|name| is_kube_proxys(table.name, name) && !is_ours(table.name, name))
             .collect();
         let owned: HashSet<&str> = chains.iter().copied().collect();
         let (inside, outside): (Vec<SavedRule<'_>>, Vec<_>) =

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use super::placeholder::fill_in;
+
 /// A table of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableName {
@@ -46,6 +48,19 @@ impl Restore {
     /// There is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.sections.is_empty()
+    }
+
+    /// The same with numbers in the place of names of ports; lines that name a port without a number are left out.
+    #[must_use]
+    pub fn with_ports(&self, number: impl Fn(&str) -> Option<u16>) -> Self {
+        let mut filled = Self {
+            sections: Vec::new(),
+            notes: self.notes.clone(),
+        };
+        for section in &self.sections {
+            filled.push(section.with_ports(&number));
+        }
+        filled
     }
 
     /// The transactions, in order.
@@ -129,6 +144,23 @@ impl Section {
     /// What it does, line by line.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.parts().into_iter().flat_map(|part| part.lines())
+    }
+
+    fn with_ports(&self, number: &impl Fn(&str) -> Option<u16>) -> Self {
+        let fill = |part: &String| {
+            let mut text = String::with_capacity(part.len());
+            for filled in part.lines().filter_map(|line| fill_in(line, number)) {
+                line(&mut text, format_args!("{filled}"));
+            }
+            text
+        };
+        Self {
+            table: self.table,
+            chains: self.chains.clone(),
+            gone: fill(&self.gone),
+            lines: fill(&self.lines),
+            gone_chains: self.gone_chains.clone(),
+        }
     }
 
     fn parts(&self) -> [&String; 4] {

@@ -5,10 +5,11 @@
 //! comment, is quoted here whatever it holds.
 
 use std::fmt::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+use super::placeholder::PortName;
 use crate::family::Family;
 use crate::model::Protocol;
 
@@ -39,8 +40,12 @@ pub enum Match {
     ProtocolOnly,
     /// The destination port, by the protocol's own module.
     DestinationPort(u16),
+    /// The destination port, whose number is not known yet.
+    DestinationPortOf(PortName),
     /// The connection's state is one of these.
     State(&'static str),
+    /// The same by the module's old name, as kube-proxy's userspace mode has it.
+    OldState(&'static str),
     /// The connection's state is none of these.
     NotState(&'static str),
     /// The mark has this bit.
@@ -94,6 +99,10 @@ pub enum Target {
     InvertMark(u32),
     /// Sent to an endpoint.
     Dnat(SocketAddr),
+    /// Sent to a port of this machine, at the address of the interface it came in by.
+    Redirect(PortName),
+    /// Sent to a port at an address of this machine.
+    DnatToPort(IpAddr, PortName),
 }
 
 impl Rule {
@@ -239,6 +248,10 @@ impl Words<'_, '_> {
             }
             Match::ProtocolOnly => self.write(format_args!("-m {module}")),
             Match::DestinationPort(port) => self.write(format_args!("-m {module} --dport {port}")),
+            Match::DestinationPortOf(port) => {
+                self.write(format_args!("-m {module} --dport {port}"))
+            }
+            Match::OldState(states) => self.write(format_args!("-m state --state {states}")),
             Match::State(states) => self.write(format_args!("-m conntrack --ctstate {states}")),
             Match::NotState(states) => {
                 self.write(format_args!("-m conntrack ! --ctstate {states}"))
@@ -287,6 +300,13 @@ impl fmt::Display for Target {
             Self::Mark(bit) => write!(f, "MARK --set-xmark {bit:#x}/{bit:#x}"),
             Self::InvertMark(bit) => write!(f, "MARK --set-xmark {bit:#x}/0x0"),
             Self::Dnat(endpoint) => write!(f, "DNAT --to-destination {endpoint}"),
+            Self::Redirect(port) => write!(f, "REDIRECT --to-ports {port}"),
+            Self::DnatToPort(IpAddr::V4(ip), port) => {
+                write!(f, "DNAT --to-destination {ip}:{port}")
+            }
+            Self::DnatToPort(IpAddr::V6(ip), port) => {
+                write!(f, "DNAT --to-destination [{ip}]:{port}")
+            }
         }
     }
 }
@@ -359,7 +379,7 @@ mod tests {
             .with(Match::DestinationPort(80))
             .protocol(Protocol::Tcp)
             .input(true, "veth+")
-            .destination("172.30.0.41".parse::<std::net::IpAddr>().unwrap())
+            .destination("172.30.0.41".parse::<IpAddr>().unwrap())
             .not_source("10.0.0.0/8".parse().unwrap());
         assert_eq!(
             rule.to_string(),
