@@ -4,7 +4,7 @@
 //! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
 //! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
 //! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
-//! needed, and [`probe`] says at start what this kernel lacks.
+//! needed, [`probe`] says at start what this kernel lacks, and [`userspace`] carries connections and datagrams itself.
 #![deny(unsafe_code)]
 
 pub mod addr;
@@ -18,6 +18,7 @@ pub mod privileges;
 pub mod probe;
 pub mod signal;
 pub mod sysctl;
+pub mod userspace;
 
 use std::time::Duration;
 
