@@ -14,6 +14,7 @@ pub mod iptables;
 pub mod memory;
 pub mod netlink;
 pub mod nft;
+pub mod portals;
 pub mod privileges;
 pub mod probe;
 pub mod signal;

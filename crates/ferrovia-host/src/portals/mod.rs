@@ -1,0 +1,15 @@
+//! The userspace mode's way into the kernel: proxies of the engine, and what leads clients to them.
+//!
+//! [`Proxies`] keeps the engine's services as plans want them. [`PortalApplier`] writes the rules that lead to them with the iptables tools,
+//! [`BindApplier`] puts the services' addresses on an [`Interface`] instead. What is to be opened and written is decided in
+//! `ferrovia-core`.
+
+mod applier;
+mod bind;
+mod interface;
+mod proxies;
+
+pub use applier::{Error as PortalError, PortalApplier};
+pub use bind::{BindApplier, Error as BindError};
+pub use interface::{Error as InterfaceError, Interface, InterfaceChoice};
+pub use proxies::{Directory, LazyEngine, Proxies, ProxySettings, Trouble};
