@@ -1,5 +1,9 @@
 //! The node's own addresses: read once, and heard of when they change.
+//!
+//! Addresses of services are not among them, although some modes put those on a device of their own: whoever took them for the node's would
+//! serve node ports on them. That device may get thousands of addresses at once, so news of it are passed over without a further look.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
@@ -8,8 +12,17 @@ use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
 const NEW_ADDRESS: u16 = 20;
 const DEL_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
+const GET_LINK: u16 = 18;
 /// The fixed header of address messages: family, prefix length, flags, scope, interface.
 const HEADER_LEN: usize = 8;
+/// The fixed header of link messages: family, type, interface, flags, changes.
+const LINK_HEADER_LEN: usize = 16;
+/// Both headers have the interface's number here.
+const INTERFACE: std::ops::Range<usize> = 4..8;
+/// A link's name.
+const LINK_NAME: u16 = 3;
+/// The devices that hold addresses of services: kube-proxy's and our ipvs mode's.
+const SERVICE_DEVICES: [&str; 1] = ["kube-ipvs0"];
 /// The address, or on a point-to-point link the peer's.
 const ADDRESS: u16 = 1;
 /// Our own end of a link.
@@ -17,18 +30,22 @@ const LOCAL: u16 = 2;
 /// The groups that hear of addresses.
 const GROUPS: [u32; 2] = [5, 9];
 
-/// Every address of every interface in this thread's network namespace, without IPv6 link-local
-/// ones: those mean nothing without an interface, so no service can be reached by them.
+/// Every address of every interface in this thread's network namespace, without those of services and without IPv6 link-local
+/// ones: these mean nothing without an interface, so no service can be reached by them.
 ///
 /// # Errors
 /// If the conversation with the kernel breaks.
 pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     let mut socket = Socket::open(Protocol::Route)?;
+    let passed_over = service_devices(&mut socket)?;
     let all_families = [libc::AF_UNSPEC as u8, 0, 0, 0, 0, 0, 0, 0];
     let mut addresses: Vec<IpAddr> = socket.dump(
         GET_ADDRESS,
         |w| w.raw(&all_families),
-        |all: &mut Vec<_>, message| all.extend(address(message)),
+        |all: &mut Vec<_>, message| {
+            let counts = interface(message).is_some_and(|link| !passed_over.contains(&link));
+            all.extend(address(message).filter(|_| counts));
+        },
     )?;
     addresses.sort_unstable();
     addresses.dedup();
@@ -39,6 +56,9 @@ pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
 #[derive(Debug)]
 pub struct AddressMonitor {
     socket: Socket,
+    /// For questions, so that answers and news do not mix.
+    questions: Socket,
+    passed_over: HashSet<u32>,
 }
 
 impl AddressMonitor {
@@ -52,7 +72,11 @@ impl AddressMonitor {
         for group in GROUPS {
             socket.join(group)?;
         }
-        Ok(Self { socket })
+        Ok(Self {
+            socket,
+            questions: Socket::open(Protocol::Route)?,
+            passed_over: HashSet::new(),
+        })
     }
 
     /// Waits until an address came, went or may have: the caller reads them all anew.
@@ -63,8 +87,12 @@ impl AddressMonitor {
         loop {
             match self.socket.receive() {
                 Ok(datagram) => {
-                    let mut news = messages(datagram);
-                    if news.any(|message| address(&message).is_some()) {
+                    let news = messages(datagram);
+                    let links = news
+                        .filter(|message| address(message).is_some())
+                        .filter_map(|message| interface(&message));
+                    let links: HashSet<u32> = links.collect();
+                    if self.concerns_the_node(&links)? {
                         return Ok(());
                     }
                 }
@@ -74,6 +102,38 @@ impl AddressMonitor {
             }
         }
     }
+
+    /// One of these interfaces is not a device of services. A number that is not known may be one that has just been made.
+    fn concerns_the_node(&mut self, links: &HashSet<u32>) -> Result<bool, Error> {
+        if links.is_subset(&self.passed_over) {
+            return Ok(false);
+        }
+        self.passed_over = service_devices(&mut self.questions)?;
+        Ok(!links.is_subset(&self.passed_over))
+    }
+}
+
+/// The numbers of the devices that hold addresses of services.
+fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
+    socket.dump(
+        GET_LINK,
+        |w| w.raw(&[0; LINK_HEADER_LEN]),
+        |found: &mut HashSet<u32>, message| {
+            let name = Attrs::of(message, LINK_HEADER_LEN).get(LINK_NAME);
+            let name = name.map(|name| name.value.strip_suffix(&[0]).unwrap_or(name.value));
+            let is_one = name.is_some_and(|name| {
+                let mut devices = SERVICE_DEVICES.iter();
+                devices.any(|device| device.as_bytes() == name)
+            });
+            found.extend(interface(message).filter(|_| is_one));
+        },
+    )
+}
+
+/// The interface that a message about a link or an address is about.
+fn interface(message: &Message<'_>) -> Option<u32> {
+    let number = message.body.get(INTERFACE)?;
+    Some(u32::from_ne_bytes(number.try_into().ok()?))
 }
 
 /// The address that a message is about, if it is one that counts.

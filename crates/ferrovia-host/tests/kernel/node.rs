@@ -50,6 +50,34 @@ fn changed_addresses_are_heard() {
 }
 
 #[test]
+fn addresses_of_services_are_not_the_nodes_and_no_news() {
+    in_namespace(|| {
+        run("ip link add kube-ipvs0 type veth peer name other");
+        run("ip addr add 10.96.0.10/32 dev kube-ipvs0");
+        assert_eq!(local_addresses().unwrap(), ips(&[]));
+        let mut monitor = AddressMonitor::open().unwrap();
+        run("ip addr add 10.96.0.11/32 dev kube-ipvs0");
+        run("ip addr add fd00:96::11/128 dev kube-ipvs0 nodad");
+        run("ip addr add 192.0.2.1/24 dev other");
+        monitor.wait().unwrap();
+        run("ip addr add 10.96.0.12/32 dev kube-ipvs0");
+        run("ip addr del 192.0.2.1/24 dev other");
+        monitor.wait().unwrap();
+        // Two pieces of news in all: the next to be heard is one that does not exist yet.
+        run("ip addr add 10.96.0.13/32 dev kube-ipvs0");
+        let later = std::thread::scope(|scope| {
+            let heard = scope.spawn(|| monitor.wait().map(|()| std::time::Instant::now()));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let said = std::time::Instant::now();
+            run("ip addr add 192.0.2.2/24 dev other");
+            heard.join().unwrap().unwrap() >= said
+        });
+        assert!(later, "an address of a service was news");
+        assert_eq!(local_addresses().unwrap(), ips(&["192.0.2.2"]));
+    });
+}
+
+#[test]
 fn this_kernel_can_run_the_nftables_mode_and_asking_leaves_no_trace() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
