@@ -21,8 +21,8 @@ const LINK_HEADER_LEN: usize = 16;
 const INTERFACE: std::ops::Range<usize> = 4..8;
 /// A link's name.
 const LINK_NAME: u16 = 3;
-/// The devices that hold addresses of services: kube-proxy's and our ipvs mode's.
-const SERVICE_DEVICES: [&str; 1] = ["kube-ipvs0"];
+/// The devices that hold addresses of services: kube-proxy's and our ipvs mode's, and that of our userspace mode without rules.
+const SERVICE_DEVICES: [&str; 2] = ["kube-ipvs0", "ferrovia0"];
 /// The address, or on a point-to-point link the peer's.
 const ADDRESS: u16 = 1;
 /// Our own end of a link.

@@ -1,6 +1,8 @@
 //! The modes: the one place that knows which there are.
 
 mod iptables;
+mod localhost;
+mod userspace;
 
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
@@ -10,9 +12,12 @@ use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::iptables::Removed;
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
+use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
 pub use self::iptables::IptablesSettings;
+pub use self::localhost::with_localhost_node_ports;
+pub use self::userspace::UserspaceMode;
 use crate::config::{Config, ModeName};
 use crate::counters::totals::Totals;
 use crate::metrics::{Failures, ReadConnections};
@@ -27,6 +32,8 @@ pub enum Mode {
     Nftables,
     /// kube-proxy's own chains, written by the iptables tools.
     Iptables(IptablesSettings),
+    /// Connections are carried by this process.
+    Userspace(UserspaceMode),
 }
 
 /// A mode, ready to work.
@@ -38,6 +45,8 @@ pub struct Installed {
     pub listen: Listen,
     /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are.
     pub take_over: TakeOver,
+    /// The proxies of this process, for those who read their figures. A mode that leaves all to the kernel has none.
+    pub proxies: Directory,
 }
 
 /// Makes a [`Watcher`] that hears everything from then on.
@@ -54,12 +63,13 @@ pub trait Watcher: Send {
 
 impl Mode {
     /// Every mode, as it is by default.
-    pub const ALL: [Self; 2] = [
-        Self::Nftables,
-        Self::Iptables(IptablesSettings {
-            localhost_node_ports: true,
-        }),
-    ];
+    pub fn all() -> [Self; 3] {
+        [
+            Self::Nftables,
+            Self::Iptables(IptablesSettings::default()),
+            Self::Userspace(UserspaceMode::default()),
+        ]
+    }
 
     /// The mode to use: the one asked for, or else the best this machine can do.
     pub fn choose(config: &Config) -> Result<Self, SyncError> {
@@ -67,8 +77,9 @@ impl Mode {
         match config.mode {
             Some(ModeName::Nftables) => Ok(Self::Nftables),
             Some(ModeName::Iptables) => Ok(iptables),
+            Some(ModeName::Userspace) => Ok(Self::Userspace(UserspaceMode::of(config))),
             Some(other) => Err(format!(
-                "mode {}: there are only nftables and iptables so far; choose one of them, or none",
+                "mode {}: there are only nftables, iptables and userspace so far; choose one of them, or none",
                 other.name()
             )
             .into()),
@@ -90,6 +101,7 @@ impl Mode {
         match self {
             Self::Nftables => ModeName::Nftables.name(),
             Self::Iptables(_) => ModeName::Iptables.name(),
+            Self::Userspace(_) => ModeName::Userspace.name(),
         }
     }
 
@@ -98,6 +110,7 @@ impl Mode {
         match self {
             Self::Nftables => Failures::Nftables,
             Self::Iptables(_) => Failures::Iptables,
+            Self::Userspace(_) => Failures::None,
         }
     }
 
@@ -106,7 +119,13 @@ impl Mode {
         match self {
             Self::Nftables => false,
             Self::Iptables(_) => true,
+            Self::Userspace(mode) => !mode.binds(),
         }
+    }
+
+    /// It listens on ports that only some may listen on.
+    pub fn needs_low_ports(&self) -> bool {
+        matches!(self, Self::Userspace(mode) if mode.binds())
     }
 
     /// Reads how many connections each service and endpoint got, where the mode counts them. The loop behind `inputs` is asked for names.
@@ -116,7 +135,8 @@ impl Mode {
                 let mut totals = Totals::new(inputs)?;
                 Ok(Some(Box::new(move |out| totals.read(out))))
             }
-            Self::Iptables(_) => Ok(None),
+            // What this process carries itself is told from its proxies.
+            Self::Iptables(_) | Self::Userspace(_) => Ok(None),
         }
     }
 
@@ -127,6 +147,7 @@ impl Mode {
                 .full(desired, &Observed::default(), Found::Adopt)
                 .to_string(),
             Self::Iptables(settings) => iptables::plan(*settings, desired),
+            Self::Userspace(mode) => mode.plan(desired),
         }
     }
 
@@ -137,6 +158,7 @@ impl Mode {
             Self::Nftables => remove_tables(predecessors),
             // Our chains cannot be told from kube-proxy's; they go with those.
             Self::Iptables(_) => Ok(Vec::new()),
+            Self::Userspace(_) => userspace::remove(),
         }
     }
 
@@ -145,6 +167,7 @@ impl Mode {
         match self {
             Self::Nftables => nftables(counters),
             Self::Iptables(settings) => iptables::install(*settings),
+            Self::Userspace(mode) => mode.install(),
         }
     }
 }
@@ -168,7 +191,12 @@ fn nftables(counters: bool) -> Result<Installed, SyncError> {
         backends,
         listen: Box::new(listen),
         // kube-proxy's nftables tables went in our first transaction.
-        take_over: Box::new(|| Ok(in_words(&iptables_tools::remove_leftovers()?))),
+        take_over: Box::new(|| {
+            let mut removed = in_words(&iptables_tools::remove_leftovers()?);
+            removed.extend(userspace::remove()?);
+            Ok(removed)
+        }),
+        proxies: Directory::default(),
     })
 }
 

@@ -81,22 +81,33 @@ pub fn remove_leftovers() -> Result<Removed, Error> {
     remove_with(&tools_on(&env::var_os("PATH").unwrap_or_default()))
 }
 
-/// The same, but for the rulesets of one backend: the one that the iptables mode itself writes to.
+/// The same for a mode that itself writes to the rulesets of one backend: there the chains that `is_ours` claims, by table and name, stay.
 ///
 /// # Errors
 /// If some tool fails; says what the others did.
-pub fn remove_leftovers_beside(backend: Backend) -> Result<Removed, Error> {
-    let mut tools = tools_on(&env::var_os("PATH").unwrap_or_default());
+pub fn remove_leftovers_beside(backend: Backend, is_ours: IsOurs) -> Result<Removed, Error> {
+    let tools = tools_on(&env::var_os("PATH").unwrap_or_default());
     // A tool that does not say which it is may be the one that is in use.
-    tools.retain(|tool| ![backend, Backend::Chosen].contains(&tool.backend));
-    remove_with(&tools)
+    let is_used = |tool: &Tool| [backend, Backend::Chosen].contains(&tool.backend);
+    remove(&tools, |tool| if is_used(tool) { is_ours } else { nobodys })
+}
+
+/// Whether a chain is the mode's own, by table and name.
+pub type IsOurs = fn(&str, &str) -> bool;
+
+fn nobodys(_: &str, _: &str) -> bool {
+    false
 }
 
 fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
+    remove(tools, |_| nobodys)
+}
+
+fn remove(tools: &[Tool], kept_by: impl Fn(&Tool) -> IsOurs) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for tool in tools {
-        match remove_by(tool) {
+        match remove_by(tool, kept_by(tool)) {
             Ok(done) => removed.tools.push(done),
             Err(failure) => failures.push(failure),
         }
@@ -108,7 +119,7 @@ fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
     }
 }
 
-fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
+fn remove_by(tool: &Tool, is_ours: IsOurs) -> Result<RemovedWith, exec::Error> {
     let mut done = RemovedWith {
         tool: tool.name(),
         chains: 0,
@@ -119,7 +130,7 @@ fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
         return Ok(done);
     }
     let save = tool.save(&[])?;
-    if let Some(removal) = iptables::leftovers(&save) {
+    if let Some(removal) = iptables::leftovers_beside(&save, is_ours) {
         tool.restore(removal.restore_input(tool.backend.commits()))?;
         done.chains = removal.chains();
         done.rules = removal.rules();

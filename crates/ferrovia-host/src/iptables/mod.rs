@@ -17,7 +17,8 @@ pub use applier::{Error as ApplyError, IptablesApplier};
 pub use counters::{Counter, Counters};
 pub use detect::{Detected, Error as DetectError, detect};
 pub use leftovers::{
-    Error as LeftoversError, Removed, RemovedWith, remove_leftovers, remove_leftovers_beside,
+    Error as LeftoversError, IsOurs, Removed, RemovedWith, remove_leftovers,
+    remove_leftovers_beside,
 };
 pub use lock::{LockError, LockUsage, Usage};
 pub use settings::is_liberal;

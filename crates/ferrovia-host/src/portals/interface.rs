@@ -13,6 +13,7 @@ use crate::netlink::{
 /// Message kinds of route netlink.
 mod msg {
     pub(super) const NEW_LINK: u16 = 16;
+    pub(super) const DEL_LINK: u16 = 17;
     pub(super) const GET_LINK: u16 = 18;
     pub(super) const NEW_ADDRESS: u16 = 20;
     pub(super) const DEL_ADDRESS: u16 = 21;
@@ -114,6 +115,28 @@ impl Interface {
         }
     }
 
+    /// Removes our own device with all that is on it; its name, if it was there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove_own() -> Result<Option<&'static str>, Error> {
+        let mut own = match Self::find(OWN, true) {
+            Ok(found) if found.is_own => found,
+            Ok(_) | Err(Error::Missing(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let number = own.number;
+        let removed = request(&mut own.socket, msg::DEL_LINK, 0, |w| {
+            w.raw(&[0; 4]);
+            w.raw(&number.to_ne_bytes());
+            w.raw(&[0; 8]);
+        });
+        match removed {
+            Err(cause) => Err(own.failed("remove", cause)),
+            Ok(()) => Ok(Some(OWN)),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -180,16 +203,11 @@ impl Interface {
             }
         };
         let mut socket = Socket::open(Protocol::Route).map_err(failed("look for"))?;
-        let made = request(
-            &mut socket,
-            msg::NEW_LINK,
-            flags::CREATE | EXCLUSIVE,
-            |w| {
-                w.raw(&[0; LINK_HEADER_LEN]);
-                w.text(NAME, OWN);
-                w.nested(INFO, |w| w.text(KIND, DUMMY));
-            },
-        );
+        let made = request(&mut socket, msg::NEW_LINK, flags::CREATE | EXCLUSIVE, |w| {
+            w.raw(&[0; LINK_HEADER_LEN]);
+            w.text(NAME, OWN);
+            w.nested(INFO, |w| w.text(KIND, DUMMY));
+        });
         match made {
             Ok(()) => {}
             Err(error) if error.errno() == Some(libc::EEXIST) => {}

@@ -209,7 +209,9 @@ impl Proxies {
                 if there.iter().any(|at| at.ip() == *ip) {
                     return Vec::new();
                 }
-                there.iter().for_each(|at| drop(open.service.unlisten(*at)));
+                for at in &there {
+                    open.service.unlisten(*at);
+                }
                 open.port = None;
                 match open
                     .service
@@ -223,8 +225,9 @@ impl Proxies {
                 }
             }
             Listen::At(wanted) => {
-                let gone = there.iter().filter(|at| !wanted.contains(at));
-                gone.for_each(|at| drop(open.service.unlisten(*at)));
+                for at in there.iter().filter(|at| !wanted.contains(at)) {
+                    open.service.unlisten(*at);
+                }
                 let fresh = wanted.iter().filter(|at| !there.contains(at));
                 fresh
                     .filter_map(|at| open.service.listen((*at).into()).err())

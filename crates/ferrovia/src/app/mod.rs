@@ -8,6 +8,7 @@ mod report;
 mod source;
 mod watch;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -27,7 +28,7 @@ use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
 use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
-use crate::mode::{Installed, Listen, Mode, TakeOver};
+use crate::mode::{Installed, Listen, Mode, TakeOver, with_localhost_node_ports};
 use crate::source::manifest::Folder;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 
@@ -46,15 +47,17 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         tracing::info!("all that needs more than CAP_NET_ADMIN is done");
         return Ok(());
     }
+    let installed = mode
+        .install(config.counters)
+        .map_err(anyhow::Error::from_boxed)?;
     let Installed {
         backends,
         listen,
         take_over,
-    } = mode
-        .install(config.counters)
-        .map_err(anyhow::Error::from_boxed)?;
+        proxies,
+    } = with_localhost_node_ports(installed, &mode, &config, &io.notices);
     let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
-    drop_privileges(&config);
+    drop_privileges(&config, &mode);
 
     let (inputs, received) = sync::queue();
     // Watched before it is read: what changes in between is then told a second time, but never missed.
@@ -148,17 +151,14 @@ fn set_limits(config: &Config) -> Vec<Finding> {
 
 /// Keeps what a running proxy needs: to write rules, to run the old iptables tools during a takeover, to read other people's manifests,
 /// and to listen where it was told to.
-fn drop_privileges(config: &Config) {
+fn drop_privileges(config: &Config, mode: &Mode) {
     let mut needs = vec![privileges::RULES, privileges::LEGACY_IPTABLES];
     if matches!(config.source, Source::Manifests(_)) {
         needs.push(privileges::FILES_OF_OTHERS);
     }
     let servers = [config.health, config.metrics];
-    if servers
-        .iter()
-        .flatten()
-        .any(|address| address.port() < 1024)
-    {
+    let is_low = |address: &SocketAddr| address.port() < 1024;
+    if servers.iter().flatten().any(is_low) || mode.needs_low_ports() {
         needs.push(privileges::LOW_PORTS);
     }
     let keep: Vec<_> = needs.iter().map(|need| need.capability).collect();

@@ -16,7 +16,7 @@ pub(super) struct CleanupArgs {
 /// Removes our rules, and those of a kube-proxy if asked to.
 pub(super) fn cleanup(kube_proxy: bool) -> anyhow::Result<()> {
     let mut removed = Vec::new();
-    for mode in Mode::ALL {
+    for mode in Mode::all() {
         removed.extend(mode.remove(kube_proxy).map_err(anyhow::Error::from_boxed)?);
     }
     if kube_proxy {

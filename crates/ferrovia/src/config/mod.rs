@@ -12,6 +12,7 @@ pub mod gates;
 mod keys;
 mod sections;
 mod used;
+mod userspace;
 pub mod validate;
 pub mod watch;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 use ferrovia_core::desired::Settings;
 use ipnet::IpNet;
 
+pub use self::userspace::{PortalSetting, UserspaceSettings};
 use crate::conntrack::limits::ConntrackSettings;
 use crate::logging::LogSettings;
 use crate::source::kube::ApiAccess;
@@ -73,6 +75,8 @@ pub struct Config {
     pub localhost_node_ports: bool,
     /// What only the ipvs mode needs.
     pub ipvs: IpvsSettings,
+    /// What only the userspace mode needs.
+    pub userspace: UserspaceSettings,
     /// Kubernetes' feature gates.
     pub gates: FeatureGates,
     /// The completed configuration, for `/configz` and `--write-config-to`. `nodePortAddresses: primary` is in it as it is written.

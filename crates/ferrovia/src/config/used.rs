@@ -11,7 +11,10 @@ use super::file::{Document, Logging};
 use super::flags::Typed;
 use super::gates::FeatureGates;
 use super::validate::Checks;
-use super::{Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source};
+use super::{
+    Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source,
+    UserspaceSettings,
+};
 use crate::conntrack::limits::ConntrackSettings;
 use crate::logging::{FileVerbosity, Format, LogSettings};
 use crate::source::kube::ApiAccess;
@@ -84,6 +87,7 @@ impl Config {
             log: log(&mut checks, &document.logging, &gates, &typed),
             localhost_node_ports: document.iptables.localhost_node_ports.unwrap_or(true),
             ipvs: ipvs(&mut checks, document, mode),
+            userspace: UserspaceSettings::of(&mut checks, document),
             gates,
             document: serde_json::to_value(document).unwrap_or_default(),
             flags: typed.values(),

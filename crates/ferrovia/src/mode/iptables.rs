@@ -1,15 +1,16 @@
 //! The iptables mode, put together for this machine.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::thread;
 
 use ferrovia_core::desired::{Desired, NodePortSetting};
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
+use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed, is_own_chain};
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::iptables::{self, Counter, Counters, IptablesApplier};
+use ferrovia_host::portals::Directory;
 use ferrovia_host::probe;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{Installed, Watcher};
 use crate::config::Config;
@@ -35,7 +36,7 @@ impl IptablesSettings {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             localhost_node_ports: config.localhost_node_ports
-                && covers_loopback(&config.settings.node_ports),
+                && covers_loopback(&config.settings.node_ports, Family::V4),
         }
     }
 
@@ -47,16 +48,18 @@ impl IptablesSettings {
     }
 }
 
-/// Node ports are to answer on 127.0.0.1 too.
-fn covers_loopback(node_ports: &NodePortSetting) -> bool {
-    let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+/// Node ports are to answer on a family's loopback too.
+pub(super) fn covers_loopback(node_ports: &NodePortSetting, family: Family) -> bool {
+    let loopback = match family {
+        Family::V4 => IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+        Family::V6 => IpNet::from(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+    };
     match node_ports {
         NodePortSetting::Any => true,
         NodePortSetting::Primary => false,
-        NodePortSetting::Cidrs(nets) => nets.iter().any(|net| match net {
-            IpNet::V4(net) => loopback.contains(net) || net.contains(&loopback.network()),
-            IpNet::V6(_) => false,
-        }),
+        NodePortSetting::Cidrs(nets) => nets
+            .iter()
+            .any(|net| loopback.contains(net) || net.contains(&loopback.network())),
     }
 }
 
@@ -98,21 +101,22 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
     }
     Ok(Installed {
         backends,
+        proxies: Directory::default(),
         listen: Box::new(|| Ok(Box::new(Deaf))),
         take_over: Box::new(move || take_over(detected.backend)),
     })
 }
 
 /// Removes what would be in force beside this mode's rules: our own and kube-proxy's nftables, and kube-proxy's rules of the other iptables
-/// backend. To be called when this mode's rules are in force.
+/// backend and of other modes. To be called when this mode's rules are in force.
 ///
 /// The backend is the one they were written to. It must not be found out anew: a kubelet that has come up since may have named the other one,
 /// and ours would be taken for a predecessor's.
 fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
     let mut removed = super::remove_tables(true)?;
-    removed.extend(super::in_words(&iptables::remove_leftovers_beside(
-        backend,
-    )?));
+    let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
+    removed.extend(super::in_words(&beside));
+    removed.extend(super::userspace::remove()?);
     Ok(removed)
 }
 
@@ -137,7 +141,7 @@ fn usable_counters() -> Vec<Counter> {
 }
 
 /// Nobody tells us when somebody changes iptables rules; the check every sync period finds it.
-struct Deaf;
+pub(super) struct Deaf;
 
 impl Watcher for Deaf {
     fn wait(&mut self) -> Result<Option<Family>, SyncError> {
@@ -155,14 +159,16 @@ mod tests {
     fn loopback_is_covered_as_kube_proxy_has_it() {
         let covers = |cidrs: &[&str]| {
             let nets = cidrs.iter().map(|net| net.parse().unwrap()).collect();
-            covers_loopback(&NodePortSetting::Cidrs(nets))
+            covers_loopback(&NodePortSetting::Cidrs(nets), Family::V4)
         };
-        assert!(covers_loopback(&NodePortSetting::Any));
+        assert!(covers_loopback(&NodePortSetting::Any, Family::V4));
         assert!(covers(&["0.0.0.0/0"]));
         assert!(covers(&["127.0.2.0/28"]));
         assert!(covers(&["64.0.0.0/2"]));
         assert!(!covers(&["128.0.2.0/28"]));
         assert!(!covers(&["::1/128"]));
-        assert!(!covers_loopback(&NodePortSetting::Primary));
+        assert!(!covers_loopback(&NodePortSetting::Primary, Family::V4));
+        let six = NodePortSetting::Cidrs(vec!["::/0".parse().unwrap()]);
+        assert!(covers_loopback(&six, Family::V6) && !covers_loopback(&six, Family::V4));
     }
 }

@@ -35,7 +35,7 @@ pub use self::context::{DROP_MARK, IptablesOptions};
 use self::full::Full;
 use self::health::Health;
 pub use self::kernel::Observed;
-pub use self::names::{CANARY, fixed_names};
+pub use self::names::{CANARY, fixed_names, is_own_chain};
 use self::shared::Shared;
 use self::spelling::Spelling;
 use self::writer::Writer;

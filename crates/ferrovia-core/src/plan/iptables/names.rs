@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::desired::Endpoint;
-use crate::dialect::iptables::TableName;
+use crate::dialect::iptables::{TableName, is_hashed_name};
 use crate::model::PortKey;
 
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
@@ -49,6 +49,14 @@ pub fn fixed_names(table: TableName) -> (&'static [&'static str], &'static [&'st
         ),
         TableName::Mangle => (&[], &[CANARY]),
     }
+}
+
+/// Whether a chain is one that this mode writes, by table and name.
+pub fn is_own_chain(table: &str, name: &str) -> bool {
+    let mut tables = TableName::ALL.into_iter();
+    let of_table = tables.find(|of| of.as_str() == table);
+    let is_fixed = of_table.is_some_and(|of| fixed_names(of).1.contains(&name));
+    is_fixed || (table == TableName::Nat.as_str() && is_hashed_name(name))
 }
 
 /// The names of a service port's own chains.
