@@ -162,7 +162,7 @@ fn run_steps(mut case: Case, world: &World, way: Way) -> Vec<String> {
                 .into_iter()
                 .map(|problem| format!("step {number}: {problem}")),
         );
-        let flows = session.run(step.flows(way.section()));
+        let flows = session.run(&way.flows(&step));
         problems.extend(
             flows
                 .into_iter()

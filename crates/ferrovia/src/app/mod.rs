@@ -89,6 +89,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
             io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
         }
     }
+    io.metrics.count_proxies(proxies, DEFAULT_MAX_SERIES);
     let pace = config.pace;
     let _servers = io.start(config, inputs)?;
     serve_until_stopped(engine, &received, pace, &mut reporter)

@@ -185,7 +185,7 @@ fn write_family<'a>(
 }
 
 /// As the API spells it.
-fn protocol(protocol: Protocol) -> &'static str {
+pub(super) fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",

@@ -22,7 +22,10 @@ impl Metrics {
             family.expose(&mut text);
             out.write_str(&text)?;
         }
-        connections.map_or(Ok(()), |connections| connections.expose(out))
+        connections.map_or(Ok(()), |connections| connections.expose(out))?;
+        self.proxies
+            .get()
+            .map_or(Ok(()), |proxies| proxies.expose(out))
     }
 
     /// Writes the page of service level indicators.

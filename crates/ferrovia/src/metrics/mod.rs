@@ -1,12 +1,14 @@
 //! What is measured, as methods that say what happened. Names of series exist only in this folder.
 //!
 //! Every method takes as long as adding a number; the sync thread and the HTTP servers share one [`Metrics`]. `catalogue.rs` lists all
-//! series, `series.rs` holds and prints them, `expose.rs` makes the page, `connections.rs` has those of single services, which are read from the kernel only when asked for.
+//! series, `series.rs` holds and prints them, `expose.rs` makes the page, `connections.rs` has those of single services, which are read
+//! from the kernel only when asked for, `proxies.rs` those of what this process carries itself.
 
 mod catalogue;
 mod connections;
 mod expose;
 mod process;
+mod proxies;
 mod series;
 mod slis;
 
@@ -15,9 +17,11 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use ferrovia_core::family::Family;
+use ferrovia_host::portals::Directory;
 use jiff::Timestamp;
 
 use self::catalogue::Catalogue;
+use self::proxies::ProxyFigures;
 use crate::sync::{Outcome, SyncKind};
 
 pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
@@ -30,6 +34,7 @@ pub struct Metrics {
     failures: Failures,
     started: Option<f64>,
     connections: OnceLock<Mutex<Reader>>,
+    proxies: OnceLock<ProxyFigures>,
 }
 
 /// Whose series count failed syncs: each of kube-proxy's modes has its own.
@@ -79,6 +84,7 @@ impl Metrics {
             failures,
             started: process::started(),
             connections: OnceLock::new(),
+            proxies: OnceLock::new(),
         };
         metrics.describe_build(mode);
         // Without labels a series exists from the beginning.
@@ -92,6 +98,11 @@ impl Metrics {
     /// Where the counts of single services come from, and how many series of them there may be. Only the first call counts.
     pub fn count_connections(&self, read: ReadConnections, limit: usize) {
         let _ = self.connections.set(Mutex::new(Reader { read, limit }));
+    }
+
+    /// The proxies of this process, and how many series of them there may be. Only the first call counts.
+    pub fn count_proxies(&self, directory: Directory, limit: usize) {
+        let _ = self.proxies.set(ProxyFigures { directory, limit });
     }
 
     /// The feature gates.

@@ -8,7 +8,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::ServiceKey;
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
-use ferrovia_host::portals::{Directory, LazyEngine, Proxies, ProxySettings, Trouble};
+use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, Trouble};
 
 use super::iptables::covers_loopback;
 use super::{Installed, Mode};

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia::mode::{IptablesSettings, Mode};
+use ferrovia::mode::{IptablesSettings, Mode, UserspaceMode};
 use ferrovia::sync::Engine;
 use ferrovia_core::desired::{NodePortSetting, Settings};
 use ferrovia_core::dialect::nft::sim::Sim;
-use ferrovia_core::family::Family;
+use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
 use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
+use ferrovia_lab::case::Step;
+use ferrovia_lab::flow::Line;
 use ferrovia_lab::layout::Role;
 use ferrovia_lab::world::{Inside, World};
 
@@ -27,13 +29,16 @@ pub(crate) enum Way {
     Nft,
     /// In iptables mode, with one of the two kinds of tools.
     Iptables(Backend),
+    /// In userspace mode, with rules that lead to the proxies.
+    Userspace,
 }
 
 impl Way {
-    pub(crate) const ALL: [Self; 3] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self::Nft,
         Self::Iptables(Backend::Nft),
         Self::Iptables(Backend::Legacy),
+        Self::Userspace,
     ];
 
     /// For messages.
@@ -41,14 +46,20 @@ impl Way {
         match self {
             Self::Nft => "nftables",
             Self::Iptables(backend) => backend.as_str(),
+            Self::Userspace => "userspace",
         }
     }
 
-    /// The word for the mode in the sections of a case.
-    pub(crate) fn section(self) -> &'static str {
+    /// The flows to run after a step. Like the iptables mode the userspace mode looks after nothing but the addresses and ports of services; its
+    /// clients' connections end in the proxy, so endpoints see the node.
+    pub(crate) fn flows(self, step: &Step) -> Vec<Line> {
         match self {
-            Self::Nft => "nft",
-            Self::Iptables(_) => "iptables",
+            Self::Nft => step.flows(&["nft"]).to_vec(),
+            Self::Iptables(_) => step.flows(&["iptables"]).to_vec(),
+            Self::Userspace => {
+                let lines = step.flows(&["userspace", "iptables"]).iter().cloned();
+                lines.map(Line::proxied).collect()
+            }
         }
     }
 
@@ -56,6 +67,12 @@ impl Way {
         match self {
             Self::Nft => Mode::Nftables,
             Self::Iptables(_) => Mode::Iptables(iptables_settings(options)),
+            Self::Userspace => Mode::Userspace(UserspaceMode {
+                localhost_node_ports: PerFamily::from_fn(|_| {
+                    iptables_settings(options).localhost_node_ports
+                }),
+                ..UserspaceMode::default()
+            }),
         }
     }
 }
@@ -87,8 +104,10 @@ impl<'w> Cluster<'w> {
         let mode = way.mode(options);
         let (installed, addresses) = {
             let _inside = enter(world);
-            if let Way::Iptables(backend) = way {
-                say_which(world, backend);
+            match way {
+                Way::Nft => {}
+                Way::Iptables(backend) => say_which(world, backend),
+                Way::Userspace => say_which(world, Backend::Nft),
             }
             let installed = mode.install(true).expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
@@ -137,7 +156,20 @@ impl<'w> Cluster<'w> {
         match self.way {
             Way::Nft => self.compare_table(family),
             Way::Iptables(_) => self.compare_chains(family),
+            Way::Userspace => self.compare_portals(family),
         }
+    }
+
+    /// Whoever compares everything with the ports that are open finds nothing to write.
+    fn compare_portals(&mut self, family: Family) -> Option<String> {
+        self.engine.suspect(family);
+        let outcomes = self.engine.sync();
+        let results = outcomes.into_iter().map(|outcome| outcome.result);
+        let changed = results.map(|result| result.expect("the rules can be compared").changed);
+        changed
+            .into_iter()
+            .any(|changed| changed)
+            .then(|| "the rules differ from those written from scratch".to_owned())
     }
 
     fn compare_table(&self, family: Family) -> Option<String> {

@@ -184,6 +184,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         log,
         localhost_node_ports,
         ipvs,
+        userspace,
         gates,
         document: _,
         flags: _,
@@ -224,6 +225,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         ("log", format!("{log:?}")),
         ("localhost_node_ports", format!("{localhost_node_ports:?}")),
         ("ipvs", format!("{ipvs:?}")),
+        ("userspace", format!("{userspace:?}")),
         ("gates", format!("{changed:?}")),
     ]
 }

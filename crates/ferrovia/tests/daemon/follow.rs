@@ -48,7 +48,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
     let checked = super::support::parse("check kept");
     let mut session = ferrovia_lab::Session::new(&node.world);
     assert_eq!(
-        session.run(opened.steps[0].flows("nft")),
+        session.run(opened.steps[0].flows(&["nft"])),
         Vec::<String>::new()
     );
     for pods in [
@@ -71,7 +71,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
         };
         node.expect_soon(&format!("pod-d > 10.96.0.10:80 => {outcome}"));
         assert_eq!(
-            session.run(checked.steps[0].flows("nft")),
+            session.run(checked.steps[0].flows(&["nft"])),
             Vec::<String>::new(),
             "{pods:?}"
         );

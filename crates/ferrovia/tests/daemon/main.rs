@@ -6,6 +6,7 @@
 //! - `drift`: other people's hands in our tables
 //! - `takeover`: kube-proxy was here before
 //! - `iptables`: the same and more in the iptables mode
+//! - `userspace`: connections through the daemon itself, and node ports on loopback
 //! - `counters`: what is counted, for whom, and for how long
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
@@ -23,3 +24,4 @@ mod random;
 mod restart;
 mod support;
 mod takeover;
+mod userspace;

@@ -231,7 +231,7 @@ impl Node {
 
     /// What is wrong with these flows now.
     pub(crate) fn problems(&self, flows: &str) -> Vec<String> {
-        Session::new(&self.world).run(parse(flows).steps[0].flows("nft"))
+        Session::new(&self.world).run(parse(flows).steps[0].flows(&["nft"]))
     }
 
     /// These flows hold now.

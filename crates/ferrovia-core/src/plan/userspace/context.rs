@@ -22,7 +22,7 @@ pub enum Portals {
     Rules {
         /// The address proxies listen on; none for all.
         listen: Option<IpAddr>,
-        /// The address of this machine that packets of its own are sent to; none if there is no such address.
+        /// The address of this machine that packets are sent to if proxies listen on all; none if it has none but loopback.
         host: Option<IpAddr>,
     },
     /// Proxies listen on the service's addresses, which are put on an interface.
@@ -69,30 +69,18 @@ impl Context {
         }
     }
 
-    /// What leads packets from elsewhere to a proxy.
-    pub(super) fn container_target(&self, port: PortName) -> Target {
-        let Portals::Rules { listen, host } = self.options.portals else {
-            return Target::Redirect(port);
+    /// What leads packets to a proxy.
+    ///
+    /// To an address of this machine, if one is known: redirecting needs an address on the interface that the packet came in by, which those
+    /// of pods often lack. kube-proxy redirected what came from elsewhere all the same, when pods were still behind a bridge.
+    pub(super) fn target(&self, port: PortName) -> Target {
+        let address = match self.options.portals {
+            Portals::Rules { listen, host } => listen.or(host),
+            Portals::Bind => None,
         };
-        let fixed = match self.family {
-            Family::V4 => listen,
-            // Redirecting needs an address on the interface that the packet came in by, and in IPv6 the kernel looks no further.
-            Family::V6 => listen.or(host),
-        };
-        fixed.map_or(Target::Redirect(port.clone()), |ip| {
-            Target::DnatToPort(ip, port)
-        })
-    }
-
-    /// What leads packets of this machine to a proxy.
-    pub(super) fn host_target(&self, port: PortName) -> Target {
-        match self.options.portals {
-            Portals::Rules { listen, host } => listen
-                .or(host)
-                .map_or(Target::Redirect(port.clone()), |ip| {
-                    Target::DnatToPort(ip, port)
-                }),
-            Portals::Bind => Target::Redirect(port),
+        match address {
+            Some(ip) => Target::DnatToPort(ip, port),
+            None => Target::Redirect(port),
         }
     }
 }

@@ -75,13 +75,7 @@ impl Maker<'_> {
                 continue;
             }
             self.used.insert(policy);
-            let name = self.proxy_port(policy);
-            let target = match chain {
-                Chain::PortalsContainer | Chain::NodePortContainer => {
-                    self.context.container_target(name)
-                }
-                _ => self.context.host_target(name),
-            };
+            let target = self.context.target(self.proxy_port(policy));
             let rule = from.only(self.to(frontend, Rule::to(target), ""));
             self.add(chain, &rule);
         }

@@ -223,10 +223,10 @@ fn portals_are_kube_proxys() {
     assert_eq!(
         lab.saved("nat"),
         [
-            r#"-A KUBE-NODEPORT-CONTAINER -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 3001 -j REDIRECT --to-ports 40000"#,
+            r#"-A KUBE-NODEPORT-CONTAINER -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 3001 -j DNAT --to-destination 192.168.0.2:40000"#,
             r#"-A KUBE-NODEPORT-HOST -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 3001 -j DNAT --to-destination 192.168.0.2:40000"#,
-            r#"-A KUBE-PORTALS-CONTAINER -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 80 -j REDIRECT --to-ports 40000"#,
-            r#"-A KUBE-PORTALS-CONTAINER -d 1.2.3.4/32 -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 80 -j REDIRECT --to-ports 40000"#,
+            r#"-A KUBE-PORTALS-CONTAINER -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 80 -j DNAT --to-destination 192.168.0.2:40000"#,
+            r#"-A KUBE-PORTALS-CONTAINER -d 1.2.3.4/32 -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 80 -j DNAT --to-destination 192.168.0.2:40000"#,
             r#"-A KUBE-PORTALS-HOST -d 172.30.0.41/32 -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 80 -j DNAT --to-destination 192.168.0.2:40000"#,
             r#"-A KUBE-PORTALS-HOST -d 1.2.3.4/32 -p tcp -m comment --comment "ns1/svc1:p80" -m tcp --dport 80 -j DNAT --to-destination 192.168.0.2:40000"#,
             r#"-A OUTPUT -m comment --comment "handle ClusterIPs; NOTE: this must be before the NodePort rules" -j KUBE-PORTALS-HOST"#,
@@ -244,6 +244,20 @@ fn portals_are_kube_proxys() {
     ] {
         assert!(filter.contains(&rule.to_owned()), "{rule}\n{filter:#?}");
     }
+}
+
+#[test]
+fn without_an_address_packets_are_redirected() {
+    let options = UserspaceOptions {
+        portals: Portals::Rules {
+            listen: None,
+            host: None,
+        },
+        ..RULES
+    };
+    let lab = Lab::new(options, &[service(1, &[1])]);
+    let nat = lab.saved("nat").join("\n");
+    assert_eq!(nat.matches("-j REDIRECT --to-ports 40000").count(), 8);
 }
 
 #[test]

@@ -22,7 +22,7 @@ const CHECK: &str = "check kept\ncheck inner";
 /// Goes on while new connections are made without pause and some old ones are kept; none may fail.
 fn without_a_gap(machine: &Machine, happens: impl FnOnce()) {
     let mut session = Session::new(&machine.node.world);
-    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows("iptables"));
+    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows(&["iptables"]));
     assert_eq!(run(HOLD), Vec::<String>::new());
     answered_throughout(&machine.node, happens);
     assert_eq!(run(CHECK), Vec::<String>::new(), "{}", machine.node.log());

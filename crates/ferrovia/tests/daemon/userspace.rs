@@ -1,0 +1,226 @@
+//! Connections through the daemon itself: the userspace mode with rules and without, and node ports on loopback in nftables mode.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
+use std::time::Duration;
+
+use ferrovia_lab::Role;
+
+use super::support::{Node, service, wait, wait_at_most, web};
+
+/// A port that was taken is tried again now and then.
+const NEXT_TRY: Duration = Duration::from_secs(60);
+
+/// What every endpoint sees in this mode is the node.
+const SERVED: &str = "
+pod-c > 10.96.0.10:80 => 10.244.2.10:8080 masq
+node > 10.96.0.10:80 => 10.244.2.10:8080 masq
+outside > 198.51.100.10:30080 => 10.244.2.10:8080 masq
+node > 127.0.0.1:30080 => 10.244.2.10:8080 masq
+pod-c > [fd00:10:96::a]:80 => [fd00:10:244:2::10]:8080 masq
+node > [fd00:10:96::a]:80 => [fd00:10:244:2::10]:8080 masq
+outside > [2001:db8:51::10]:30080 => [fd00:10:244:2::10]:8080 masq
+node > [::1]:30080 => [fd00:10:244:2::10]:8080 masq";
+
+/// A node whose kubelet uses the nft tools.
+fn node() -> Node {
+    let node = Node::new();
+    let word = ["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
+    node.on_node("iptables-nft", &word);
+    node
+}
+
+fn in_mode(node: &Node, mode: &str) -> Command {
+    let mut command = node.run_command();
+    command.arg(format!("--proxy-mode={mode}"));
+    command
+}
+
+fn start(node: &Node, command: Command) {
+    node.spawn(command);
+    node.wait_until_ready();
+}
+
+/// The rules that mention portals.
+fn portals(node: &Node) -> String {
+    let saved = node.on_node("iptables-nft-save", &[]) + &node.on_node("ip6tables-nft-save", &[]);
+    let ours = saved
+        .lines()
+        .filter(|line| line.contains("KUBE-PORTALS") || line.contains("KUBE-NODEPORT"));
+    ours.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn portals_come_back_after_a_restart() {
+    let node = node();
+    node.write("web.yaml", &web(&["2.10"]));
+    let ranged = || {
+        let mut command = in_mode(&node, "userspace");
+        command.arg("--proxy-port-range=40000-40003");
+        command
+    };
+    start(&node, ranged());
+    node.expect(SERVED);
+    // Somebody else's connections to a proxy's own port are not let in: it might be closed to them by source ranges.
+    node.expect("outside > 198.51.100.10:40000 => dropped\noutside > 198.51.100.10:40001 => dropped\noutside > 198.51.100.10:40002 => dropped");
+    node.stop(libc::SIGTERM);
+    start(&node, ranged());
+    node.expect(SERVED);
+    let rules = portals(&node);
+    assert_eq!(rules.matches("--to-ports").count(), 2, "{rules}");
+    node.write("web.yaml", &web(&["2.11"]));
+    node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.11:8080 masq");
+    node.remove("web.yaml");
+    node.expect_soon("outside > 198.51.100.10:30080 => refused");
+}
+
+#[test]
+fn with_all_ports_taken_the_others_are_served() {
+    let node = node();
+    node.write("a.yaml", &web(&["2.10"]));
+    let mut command = in_mode(&node, "userspace");
+    command.args(["--proxy-port-range=40000", "--iptables-sync-period=1s"]);
+    start(&node, command);
+    node.expect(SERVED);
+    // Both would need the one port there is.
+    node.write("b.yaml", &service("more", 11, 30081, &["2.11"]));
+    node.wait_for_log("all ports from 40000 to 40000 are taken");
+    assert!(node.log().contains("default/more"), "{}", node.log());
+    node.expect(SERVED);
+    node.remove("a.yaml");
+    let freed = "pod-c > 10.96.0.11:80 => 10.244.2.11:8080 masq";
+    wait_at_most(NEXT_TRY, || match node.problems(freed) {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(format!("{problems:?}\n{}", node.log())),
+    });
+}
+
+#[test]
+fn from_the_kernels_modes_and_back() {
+    let node = node();
+    node.write("web.yaml", &web(&["2.10"]));
+    start(&node, in_mode(&node, "iptables"));
+    let gone = |what: fn(&Node) -> String| {
+        wait(|| match what(&node) {
+            left if left.is_empty() => Ok(()),
+            left => Err(left),
+        });
+    };
+    for _ in 0..2 {
+        node.stop(libc::SIGTERM);
+        start(&node, in_mode(&node, "userspace"));
+        gone(|node| {
+            let saved = node.on_node("iptables-nft-save", &[]);
+            let services = saved.lines().filter(|line| line.contains("KUBE-SVC-"));
+            let tables = node.on_node("nft", &["list", "tables"]);
+            let tables = tables.lines().filter(|line| line.contains("ferrovia"));
+            services.chain(tables).collect::<Vec<_>>().join("\n")
+        });
+        node.expect(SERVED);
+        node.stop(libc::SIGTERM);
+        start(&node, in_mode(&node, "nftables"));
+        gone(portals);
+        node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+        node.stop(libc::SIGTERM);
+        start(&node, in_mode(&node, "userspace"));
+        node.stop(libc::SIGTERM);
+        start(&node, in_mode(&node, "iptables"));
+        gone(portals);
+        node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+    }
+}
+
+#[test]
+fn bound_portals_need_no_rules() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    let bound = || {
+        let mut command = in_mode(&node, "userspace");
+        command.arg("--userspace-portals=bind");
+        command
+    };
+    let addresses = || node.on_node("ip", &["-o", "address", "show"]);
+    start(&node, bound());
+    node.expect(SERVED);
+    assert_eq!(portals(&node), "");
+    assert!(addresses().contains("10.96.0.10/32"), "{}", addresses());
+    // Addresses are there from before, and a port that nobody has is refused.
+    node.stop(libc::SIGKILL);
+    node.expect("pod-c > 10.96.0.10:80 => refused");
+    node.write("web.yaml", &service("web", 12, 30080, &["2.10"]));
+    start(&node, bound());
+    node.expect("pod-c > 10.96.0.12:80 => 10.244.2.10:8080 masq");
+    assert!(!addresses().contains("10.96.0.10/"), "{}", addresses());
+    node.remove("web.yaml");
+    wait(|| match addresses() {
+        left if left.contains("10.96.0.12/") => Err(left),
+        _ => Ok(()),
+    });
+    node.stop(libc::SIGTERM);
+    let cleaned = node.ferrovia().arg("cleanup").output();
+    assert!(cleaned.expect("ferrovia can be started").status.success());
+    assert!(!addresses().contains("ferrovia0"), "{}", addresses());
+}
+
+#[test]
+fn a_port_on_loopback_that_is_taken_is_told_and_tried_again() {
+    let node = Node::new();
+    let taken = {
+        let _inside = node
+            .world
+            .enter(Role::Node)
+            .expect("the node can be entered");
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 30080)).expect("nobody has it")
+    };
+    node.write("web.yaml", &web(&["2.10"]));
+    node.write("more.yaml", &service("more", 11, 30081, &["2.11"]));
+    start(&node, in_mode(&node, "nftables"));
+    node.wait_for_log("the node port does not answer on loopback");
+    assert!(node.log().contains("default/web"), "{}", node.log());
+    node.expect(
+        "node > 127.0.0.1:30081 => 10.244.2.11:8080 masq
+        node > [::1]:30080 => [fd00:10:244:2::10]:8080 masq
+        outside > 198.51.100.10:30080 => 10.244.2.10:8080 masq",
+    );
+    drop(taken);
+    let freed = "node > 127.0.0.1:30080 => 10.244.2.10:8080 masq";
+    wait_at_most(NEXT_TRY, || match node.problems(freed) {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(format!("{problems:?}\n{}", node.log())),
+    });
+    // Datagrams too, and whatever has no endpoint is refused.
+    let udp = web(&["2.10"])
+        .replace("port: 80,", "port: 80, protocol: UDP,")
+        .replace("port: 8080", "port: 8080, protocol: UDP");
+    node.write("web.yaml", &udp);
+    node.expect_soon(
+        "node > 127.0.0.1:30080/udp => 10.244.2.10:8080 masq
+        node > [::1]:30080/udp => [fd00:10:244:2::10]:8080 masq
+        node > 127.0.0.1:30080 => refused",
+    );
+    node.remove("web.yaml");
+    node.expect_soon("node > 127.0.0.1:30080/udp => refused");
+}
+
+#[test]
+fn node_ports_do_not_answer_on_loopback_unless_asked_for() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    let mut command = in_mode(&node, "nftables");
+    command.arg("--iptables-localhost-nodeports=false");
+    start(&node, command);
+    node.expect("node > 127.0.0.1:30080 => refused\nnode > [::1]:30080 => refused");
+}
+
+#[test]
+fn without_the_tools_there_is_one_clear_error() {
+    let node = Node::new();
+    let mut command = in_mode(&node, "userspace");
+    let output = command
+        .env("PATH", node.folder())
+        .output()
+        .expect("ferrovia can be started");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("install iptables"), "{said}");
+}
