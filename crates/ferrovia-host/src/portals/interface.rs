@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
 
@@ -18,15 +20,31 @@ mod msg {
     pub(super) const NEW_ADDRESS: u16 = 20;
     pub(super) const DEL_ADDRESS: u16 = 21;
     pub(super) const GET_ADDRESS: u16 = 22;
+    pub(super) const GET_ROUTE: u16 = 26;
 }
 
 /// Attributes of a link: its name, and what it is, with the kind inside.
 const NAME: u16 = 3;
 const INFO: u16 = 18;
 const KIND: u16 = 1;
-/// Attributes of an address.
+/// Attributes of an address: itself, how long it is good for, and who put it there, which kernels before 5.18 do not keep.
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
+const TIMES: u16 = 6;
+const ORIGIN: u16 = 11;
+/// Our mark as who put an address there. The kernel itself uses 1 to 3.
+const MARK: u8 = 0x66;
+/// The scope of an address that nothing outside of this machine is sent from.
+const SCOPE_HOST: u8 = 254;
+/// The fixed header of address messages: family, prefix length, flags, scope, interface.
+const ADDRESS_HEADER_LEN: usize = 8;
+/// Of a route: where its kind is in the fixed header, the kind of those that end here, and the attribute of the destination.
+const ROUTE_TYPE: usize = 7;
+const LOCAL_ROUTE: u8 = 2;
+const ROUTE_DESTINATION: u16 = 1;
+/// How long the kernel may take to make the route to an address.
+const ROUTE_LIMIT: Duration = Duration::from_secs(2);
+const ROUTE_POLL: Duration = Duration::from_millis(1);
 /// A flag of a request: what is there already is not replaced.
 const EXCLUSIVE: u16 = 0x200;
 /// A flag of an address: nobody need be asked whether it is taken.
@@ -115,51 +133,27 @@ impl Interface {
         }
     }
 
-    /// Removes our own device with all that is on it; its name, if it was there.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn remove_own() -> Result<Option<&'static str>, Error> {
-        let mut own = match Self::find(OWN, true) {
-            Ok(found) if found.is_own => found,
-            Ok(_) | Err(Error::Missing(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let number = own.number;
-        let removed = request(&mut own.socket, msg::DEL_LINK, 0, |w| {
-            w.raw(&[0; 4]);
-            w.raw(&number.to_ne_bytes());
-            w.raw(&[0; 8]);
-        });
-        match removed {
-            Err(cause) => Err(own.failed("remove", cause)),
-            Ok(()) => Ok(Some(OWN)),
-        }
-    }
-
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The addresses of a family that are ours to remove. Of an interface that is not ours those that this process put there.
+    /// The addresses of a family that are ours to remove. Of an interface that is not ours those that carry our mark, or, where the kernel
+    /// cannot mark, those that this process put there.
     ///
     /// # Errors
     /// If they cannot be read.
     pub fn addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, Error> {
-        let number = self.number;
-        let dumped = self.socket.dump(
-            msg::GET_ADDRESS,
-            |w| w.raw(&[0; 8]),
-            |all: &mut Vec<IpAddr>, message| {
-                if number_of(message) == Some(number) {
-                    all.extend(addr::address(message));
-                }
-            },
-        );
-        let mut there = dumped.map_err(|cause| self.failed("read the addresses of", cause))?;
-        there.retain(|ip| Family::of(*ip) == family && (self.is_own || self.added.contains(ip)));
-        Ok(there)
+        let dumped = dump(&mut self.socket);
+        let found = dumped.map_err(|cause| self.failed("read the addresses of", cause))?;
+        let is_ours =
+            |found: &Found| self.is_own || found.is_marked || self.added.contains(&found.ip);
+        Ok(found
+            .into_iter()
+            .filter(|found| found.interface == self.number && Family::of(found.ip) == family)
+            .filter(is_ours)
+            .map(|found| found.ip)
+            .collect())
     }
 
     /// Puts addresses on it. One that is there already stays, and stays somebody's if it was.
@@ -175,7 +169,7 @@ impl Interface {
                 Err(cause) => return Err(self.failed_at("put", *ip, cause)),
             }
         }
-        Ok(())
+        self.wait_until_local(addresses)
     }
 
     /// Takes addresses off it. One that is gone already is no failure.
@@ -190,6 +184,26 @@ impl Interface {
                 Err(cause) => return Err(self.failed_at("remove", *ip, cause)),
             }
             self.added.remove(ip);
+        }
+        Ok(())
+    }
+
+    /// An IPv6 address is there at once, but the kernel makes the route by which packets find it a moment later.
+    fn wait_until_local(&mut self, addresses: &[IpAddr]) -> Result<(), Error> {
+        let end = Instant::now() + ROUTE_LIMIT;
+        for ip in addresses.iter().filter(|ip| ip.is_ipv6()) {
+            loop {
+                let asked = is_local(&mut self.socket, *ip);
+                let is_local = asked.map_err(|cause| self.failed_at("find", *ip, cause))?;
+                if is_local {
+                    break;
+                }
+                if Instant::now() > end {
+                    tracing::warn!(address = %ip, interface = self.name, "the kernel does not yet take this address for its own");
+                    return Ok(());
+                }
+                thread::sleep(ROUTE_POLL);
+            }
         }
         Ok(())
     }
@@ -261,16 +275,7 @@ impl Interface {
     fn change(&mut self, kind: u16, how: u16, ip: IpAddr) -> Result<(), Netlink> {
         let number = self.number;
         request(&mut self.socket, kind, how, |w| {
-            let mut body = |family: libc::c_int, bits: u8, bytes: &[u8]| {
-                w.raw(&[family as u8, bits, NO_DETECTION, 0]);
-                w.raw(&number.to_ne_bytes());
-                w.bytes(LOCAL, bytes);
-                w.bytes(ADDRESS, bytes);
-            };
-            match ip {
-                IpAddr::V4(v4) => body(libc::AF_INET, 32, &v4.octets()),
-                IpAddr::V6(v6) => body(libc::AF_INET6, 128, &v6.octets()),
-            }
+            write_address(w, number, ip)
         })
     }
 
@@ -290,6 +295,115 @@ impl Interface {
             cause,
         }
     }
+}
+
+/// Removes what an earlier run has left: our device, and addresses of ours on others. Answers with what was removed, in words.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn remove_leftovers() -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    match Interface::find(OWN, true) {
+        Ok(mut own) if own.is_own => {
+            let number = own.number;
+            let deleted = request(&mut own.socket, msg::DEL_LINK, 0, |w| {
+                w.raw(&[0; 4]);
+                w.raw(&number.to_ne_bytes());
+                w.raw(&[0; 8]);
+            });
+            deleted.map_err(|cause| own.failed("remove", cause))?;
+            removed.push(format!("the device {OWN} with all service addresses"));
+        }
+        Ok(_) | Err(Error::Missing(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let failed = |cause| Error::Interface {
+        action: "remove service addresses from",
+        name: "lo".to_owned(),
+        cause,
+    };
+    let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
+    let mut marked = dump(&mut socket).map_err(failed)?;
+    marked.retain(|found| found.is_marked);
+    for Found { interface, ip, .. } in &marked {
+        let body = |w: &mut Writer| write_address(w, *interface, *ip);
+        request(&mut socket, msg::DEL_ADDRESS, 0, body).map_err(failed)?;
+    }
+    if !marked.is_empty() {
+        removed.push(format!("{} service addresses", marked.len()));
+    }
+    Ok(removed)
+}
+
+/// An address that is there.
+struct Found {
+    interface: u32,
+    ip: IpAddr,
+    is_marked: bool,
+}
+
+fn dump(socket: &mut Socket) -> Result<Vec<Found>, Netlink> {
+    socket.dump(
+        msg::GET_ADDRESS,
+        |w| w.raw(&[0; ADDRESS_HEADER_LEN]),
+        |all: &mut Vec<Found>, message| {
+            let origin = Attrs::of(message, ADDRESS_HEADER_LEN).get(ORIGIN);
+            if let (Some(interface), Some(ip)) = (number_of(message), addr::address(message)) {
+                all.push(Found {
+                    interface,
+                    ip,
+                    is_marked: origin.and_then(|origin| origin.u8()) == Some(MARK),
+                });
+            }
+        },
+    )
+}
+
+/// Packets to an address stay on this machine.
+fn is_local(socket: &mut Socket, ip: IpAddr) -> Result<bool, Netlink> {
+    let IpAddr::V6(v6) = ip else {
+        return Ok(true);
+    };
+    let asked = socket.ask(
+        msg::GET_ROUTE,
+        |w| {
+            w.raw(&[libc::AF_INET6 as u8, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            w.bytes(ROUTE_DESTINATION, &v6.octets());
+        },
+        |message| message.body.get(ROUTE_TYPE).copied(),
+    );
+    match asked {
+        Ok(kind) => Ok(kind == LOCAL_ROUTE),
+        // Neither local nor anywhere else.
+        Err(error) if matches!(error.errno(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An address of ours. It is never one to send from: what this machine sends should come from the machine, not from a service.
+fn write_address(w: &mut Writer, interface: u32, ip: IpAddr) {
+    let mut head = |family: libc::c_int, bits: u8, scope: u8| {
+        w.raw(&[family as u8, bits, NO_DETECTION, scope]);
+        w.raw(&interface.to_ne_bytes());
+    };
+    match ip {
+        IpAddr::V4(v4) => {
+            head(libc::AF_INET, 32, SCOPE_HOST);
+            w.bytes(LOCAL, &v4.octets());
+            w.bytes(ADDRESS, &v4.octets());
+        }
+        IpAddr::V6(v6) => {
+            head(libc::AF_INET6, 128, 0);
+            w.bytes(LOCAL, &v6.octets());
+            w.bytes(ADDRESS, &v6.octets());
+            // Preferred for no time, valid for ever; the other two are the kernel's.
+            let times = [0, u32::MAX, 0, 0].map(u32::to_ne_bytes);
+            w.bytes(TIMES, times.as_flattened());
+        }
+    }
+    w.bytes(ORIGIN, &[MARK]);
 }
 
 /// Asks for a change and waits for the kernel's word.

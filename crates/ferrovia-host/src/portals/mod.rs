@@ -6,10 +6,10 @@
 
 mod applier;
 mod bind;
-mod interface;
+pub mod interface;
 mod proxies;
 
 pub use applier::{Error as PortalError, PortalApplier};
 pub use bind::{BindApplier, Error as BindError};
-pub use interface::{Error as InterfaceError, Interface, InterfaceChoice};
+pub use interface::{Interface, InterfaceChoice};
 pub use proxies::{Directory, LazyEngine, Proxies, ProxySettings, Trouble};

@@ -11,7 +11,7 @@ use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::iptables::{self, IptablesApplier};
 use ferrovia_host::portals::{
     BindApplier, Directory, Interface, InterfaceChoice, LazyEngine, PortalApplier, Proxies,
-    ProxySettings,
+    ProxySettings, interface,
 };
 use ferrovia_host::{addr, probe};
 
@@ -151,13 +151,9 @@ impl UserspaceMode {
     }
 }
 
-/// Removes the device of bound portals, with the addresses on it.
+/// Removes the service addresses of bound portals, and the device they are on.
 pub(super) fn remove() -> Result<Vec<String>, SyncError> {
-    let removed = Interface::remove_own()?;
-    Ok(removed
-        .map(|name| format!("the device {name} with all service addresses"))
-        .into_iter()
-        .collect())
+    Ok(interface::remove_leftovers()?)
 }
 
 /// Removes what would be in force beside this mode: what other modes wrote, ours and kube-proxy's.

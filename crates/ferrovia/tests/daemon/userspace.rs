@@ -46,8 +46,18 @@ fn portals(node: &Node) -> String {
     let saved = node.on_node("iptables-nft-save", &[]) + &node.on_node("ip6tables-nft-save", &[]);
     let ours = saved
         .lines()
-        .filter(|line| line.contains("KUBE-PORTALS") || line.contains("KUBE-NODEPORT"));
+        .filter(|line| line.contains("KUBE-PORTALS-") || line.contains("KUBE-NODEPORT-"));
     ours.collect::<Vec<_>>().join("\n")
+}
+
+/// The port that the proxy of the only service listens on, for IPv4.
+fn proxy_port(node: &Node) -> String {
+    let rules = node.on_node("iptables-nft", &["-t", "nat", "-S", "KUBE-PORTALS-HOST"]);
+    let port = rules.lines().find_map(|rule| {
+        let (_, to) = rule.split_once("--to-destination ")?;
+        Some(to.split_once(':')?.1.trim().to_owned())
+    });
+    port.unwrap_or_else(|| panic!("no rule leads to a port:\n{rules}"))
 }
 
 #[test]
@@ -62,12 +72,16 @@ fn portals_come_back_after_a_restart() {
     start(&node, ranged());
     node.expect(SERVED);
     // Somebody else's connections to a proxy's own port are not let in: it might be closed to them by source ranges.
-    node.expect("outside > 198.51.100.10:40000 => dropped\noutside > 198.51.100.10:40001 => dropped\noutside > 198.51.100.10:40002 => dropped");
+    node.expect(&format!(
+        "outside > 198.51.100.10:{} => dropped",
+        proxy_port(&node)
+    ));
     node.stop(libc::SIGTERM);
     start(&node, ranged());
     node.expect(SERVED);
     let rules = portals(&node);
-    assert_eq!(rules.matches("--to-ports").count(), 2, "{rules}");
+    // Cluster IP and node port, from elsewhere and from the node, in two families.
+    assert_eq!(rules.matches("-j DNAT").count(), 8, "{rules}");
     node.write("web.yaml", &web(&["2.11"]));
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.11:8080 masq");
     node.remove("web.yaml");
@@ -157,9 +171,15 @@ fn bound_portals_need_no_rules() {
         _ => Ok(()),
     });
     node.stop(libc::SIGTERM);
+    node.write("web.yaml", &web(&["2.10"]));
+    start(&node, bound());
+    node.stop(libc::SIGTERM);
+    assert!(addresses().contains("10.96.0.10/32"), "{}", addresses());
     let cleaned = node.ferrovia().arg("cleanup").output();
     assert!(cleaned.expect("ferrovia can be started").status.success());
-    assert!(!addresses().contains("ferrovia0"), "{}", addresses());
+    for left in ["ferrovia0", "10.96.0.10/", "fd00:10:96::a/"] {
+        assert!(!addresses().contains(left), "{}", addresses());
+    }
 }
 
 #[test]
