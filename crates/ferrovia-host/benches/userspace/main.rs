@@ -46,7 +46,7 @@ fn measure(words: &[String]) {
     let is_bench = words.iter().any(|word| word == "--bench");
     let (millis, gigabytes, idle) = match (is_bench, quick) {
         (true, false) => (3_000, 4.0, 9_900),
-        (true, true) => (1_000, 1.0, 1_000),
+        (true, true) => (400, 0.5, 1_000),
         (false, _) => (50, 0.02, 50),
     };
     let time = Duration::from_millis(millis);

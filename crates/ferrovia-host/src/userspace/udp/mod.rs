@@ -19,7 +19,7 @@ use super::{Failure, socket};
 
 /// How many datagrams are read in one call.
 const AT_ONCE: usize = 32;
-/// How often a listener is read before others have their turn.
+/// How often a listener or a flow is read before others have their turn.
 const TURNS: usize = 4;
 
 /// All flows of a thread, and its listeners.
@@ -96,7 +96,7 @@ impl Udp {
 
     /// Takes what an endpoint answered.
     pub(super) fn on_flow(&mut self, context: &mut Context, key: Key) {
-        loop {
+        for _ in 0..TURNS {
             let Some(flow) = self.flows.get(key) else {
                 return;
             };
