@@ -80,7 +80,7 @@ impl Service {
         locked(&self.state.choice).balancer.set_affinity(affinity);
     }
 
-    /// How long a flow of datagrams lives without any. Flows that are there follow when their present time is over.
+    /// How long a flow of datagrams lives without any. Flows that are there follow within seconds.
     pub fn set_idle_timeout(&self, idle: Duration) {
         self.state.set_idle(idle);
     }
@@ -125,7 +125,8 @@ impl Service {
         Ok(address)
     }
 
-    /// Closes a listener; says whether there was one. When this returns the port is free. Connections go on; flows of datagrams end, for
+    /// Closes a listener; says whether there was one. When this returns the port is free, unless a
+    /// program is being started this very moment, with copies of all descriptors. Connections go on; flows of datagrams end, for
     /// nobody could answer their clients any more.
     pub fn unlisten(&self, address: SocketAddr) -> bool {
         let id = locked(&self.listeners).remove(&address);
@@ -191,7 +192,8 @@ impl Service {
     }
 
     fn retire(&self, gone: &[Arc<Target>], drain: Option<Duration>) {
-        let cut_at = drain.map(|drain| Instant::now() + drain);
+        // A time too far to be told is none.
+        let cut_at = drain.and_then(|drain| Instant::now().checked_add(drain));
         for target in gone {
             target.retire(cut_at.map(|at| self.shared.micros(at)));
         }

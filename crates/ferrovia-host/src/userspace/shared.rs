@@ -48,6 +48,9 @@ impl Shared {
 /// A time that does not come.
 const NEVER: u64 = u64::MAX;
 
+/// No flow is kept longer without datagrams, in milliseconds: a year, which can be added to any time.
+const LONGEST_IDLE: u64 = 365 * 24 * 3_600_000;
+
 /// What a thread is told.
 #[derive(Debug)]
 pub(super) enum Message {
@@ -173,7 +176,8 @@ impl State {
     }
 
     pub(super) fn set_idle(&self, idle: Duration) {
-        let millis = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX).max(1);
+        let millis = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        let millis = millis.clamp(1, LONGEST_IDLE);
         self.idle_millis.store(millis, Ordering::Relaxed);
     }
 

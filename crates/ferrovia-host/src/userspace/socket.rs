@@ -15,11 +15,9 @@ use super::{Error, Protocol, sys};
 const BACKLOG: i32 = 4096;
 /// Room for datagrams that arrive while we are busy. Taken only by what waits.
 const RECEIVE_ROOM: i32 = 4 << 20;
-/// A peer that vanished without a word is found out after about four minutes, so that its connection is not kept for ever.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(120))
-    .with_interval(Duration::from_secs(30))
-    .with_retries(4);
+/// A peer that vanished without a word is asked for after so long, and given up some ten minutes later, so that its connection is not kept
+/// for ever.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(120));
 
 /// Where to listen.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Endpoints that refuse, hang, reset in the middle, cannot be reached.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use ferrovia_host::userspace::{Failure, Protocol};
@@ -11,10 +11,12 @@ use crate::support::{
     ANYWHERE, ask, connect, engine, in_namespace, named_server, serve, service, wait_until,
 };
 
-/// An address where nobody listens.
-fn refusing() -> SocketAddr {
-    let listener = TcpListener::bind(ANYWHERE).unwrap();
-    listener.local_addr().unwrap()
+/// An address that is held, so that nobody else gets it, and where nobody listens.
+fn refusing() -> (SocketAddr, Socket) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&ANYWHERE.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (address, socket)
 }
 
 /// An endpoint that answers no call, because its queue is full; for as long as what is returned lives.
@@ -35,7 +37,7 @@ fn hanging() -> (SocketAddr, Socket, Vec<TcpStream>) {
 fn another_endpoint_answers_for_one_that_refuses() {
     in_namespace(|| {
         let engine = engine();
-        let (bad, good) = (refusing(), named_server());
+        let ((bad, _held), good) = (refusing(), named_server());
         let (service, address) = service(&engine, Protocol::Tcp, &[bad, good]);
         for _ in 0..10 {
             assert_eq!(ask(address).unwrap(), good.port());
@@ -78,8 +80,8 @@ fn another_endpoint_answers_for_one_that_hangs_and_others_do_not_wait() {
 fn when_all_fail_the_client_hears_of_it() {
     in_namespace(|| {
         let engine = engine();
-        let nobody = [refusing(), refusing()];
-        let (service, address) = service(&engine, Protocol::Tcp, &nobody);
+        let (first, second) = (refusing(), refusing());
+        let (service, address) = service(&engine, Protocol::Tcp, &[first.0, second.0]);
         assert_eq!(ask(address).unwrap_err().kind(), ErrorKind::ConnectionReset);
         // Four attempts, as kube-proxy makes.
         wait_until("it ends", || service.figures().open == 0);

@@ -1,4 +1,7 @@
 //! Accepting: from listeners that all threads share, within the limits of connections and descriptors.
+//!
+//! One socket for all threads, rather than one for each: with ten thousand service ports that saves tens of thousands of descriptors, a port
+//! that someone else holds is always found out, and whoever is idle accepts. That threads have equal parts is seen to here.
 
 use std::io;
 use std::net::TcpListener;

@@ -1,7 +1,9 @@
 //! One direction of a connection: bytes from one socket to the other, and the end of them.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
+
+use socket2::SockRef;
 
 use super::pipes::{Pipe, Pipes};
 use crate::userspace::sys::Ready;
@@ -157,27 +159,20 @@ impl Direction {
 
     /// Gives the receiver what is held.
     fn give(&mut self, to: &TcpStream, means: &mut Means) -> io::Result<u64> {
-        match &mut self.held {
+        if !self.writable {
+            return Ok(0);
+        }
+        match std::mem::take(&mut self.held) {
             Held::Nothing => Ok(0),
-            _ if !self.writable => Ok(0),
             Held::Bytes { data, given } => {
-                let start = *given;
-                while *given < data.len() && self.writable {
-                    *given += write(to, &data[*given..], &mut self.writable)?;
+                let count = self.write(to, &data[given..])?;
+                let given = given + count;
+                if given < data.len() {
+                    self.held = Held::Bytes { data, given };
                 }
-                let count = (*given - start) as u64;
-                if *given == data.len() {
-                    self.held = Held::Nothing;
-                }
-                Ok(count)
+                Ok(count as u64)
             }
-            Held::Piped(pipe) => {
-                let count = empty(pipe, to, &mut self.writable)?;
-                if pipe.is_empty() {
-                    self.release(means);
-                }
-                Ok(count)
-            }
+            Held::Piped(pipe) => self.drain(pipe, to, means),
         }
     }
 
@@ -191,28 +186,52 @@ impl Direction {
         self.copy(from, to, &mut means.buffer)
     }
 
-    fn copy(&mut self, mut from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<u64> {
-        let Some(count) = self.ask_sender(from.read(buffer))? else {
+    fn copy(&mut self, from: &TcpStream, to: &TcpStream, buffer: &mut [u8]) -> io::Result<u64> {
+        let Some(mut count) = self.ask_sender((&*from).read(buffer))? else {
             return Ok(0);
         };
+        let mut failed = Ok(());
         if count == buffer.len() {
             self.full_copies = self.full_copies.saturating_add(1);
-        } else if !self.ending {
+        } else if self.ending {
+            // The end mostly comes with the last bytes. Seen at once, it can travel with them.
+            match self.ask_sender((&*from).read(&mut buffer[count..])) {
+                Ok(more) => count += more.unwrap_or(0),
+                Err(error) => failed = Err(error),
+            }
+        } else {
             // All that was there: what comes later is told of. This saves asking in vain, once for each message.
             self.readable = false;
         }
         let data = &buffer[..count];
-        let mut given = 0;
-        while given < count && self.writable {
-            given += write(to, &data[given..], &mut self.writable)?;
-        }
+        let given = self.write(to, data)?;
         if given < count {
             self.held = Held::Bytes {
                 data: data[given..].into(),
                 given: 0,
             };
         }
-        Ok(given as u64)
+        // What was said before a failure has been passed on.
+        failed.map(|()| given as u64)
+    }
+
+    /// Writes as much as there is room for. If nothing comes after it the last packet waits for the end, which follows at once: a packet less,
+    /// and a receiver that is woken once.
+    fn write(&mut self, to: &TcpStream, data: &[u8]) -> io::Result<usize> {
+        let flags = match self.end {
+            End::Read => libc::MSG_MORE,
+            End::Open | End::Passed => 0,
+        };
+        let mut given = 0;
+        while given < data.len() && self.writable {
+            match SockRef::from(to).send_with_flags(&data[given..], flags | libc::MSG_NOSIGNAL) {
+                Ok(count) => given += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(given)
     }
 
     fn splice(
@@ -222,18 +241,35 @@ impl Direction {
         mut pipe: Pipe,
         means: &mut Means,
     ) -> io::Result<u64> {
-        let filled = pipe.fill(from);
-        let given = match self.ask_sender(filled) {
-            Ok(Some(_)) => empty(&mut pipe, to, &mut self.writable),
-            Ok(None) => Ok(0),
-            Err(error) => Err(error),
-        };
-        if pipe.is_empty() || given.is_err() {
+        match self.ask_sender(pipe.fill(from)) {
+            Ok(Some(_)) => self.drain(pipe, to, means),
+            nothing => {
+                means.pipes.take_back(pipe);
+                nothing.map(|_| 0)
+            }
+        }
+    }
+
+    /// Gives the receiver what is in a pipe. One that is empty then goes back; one that is not is held.
+    fn drain(&mut self, mut pipe: Pipe, to: &TcpStream, means: &mut Means) -> io::Result<u64> {
+        let mut count = 0;
+        while !pipe.is_empty() && self.writable {
+            match pipe.empty(to) {
+                Ok(moved) => count += moved as u64,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    means.pipes.take_back(pipe);
+                    return Err(error);
+                }
+            }
+        }
+        if pipe.is_empty() {
             means.pipes.take_back(pipe);
         } else {
             self.held = Held::Piped(pipe);
         }
-        given
+        Ok(count)
     }
 
     /// What reading gave; nothing if there was nothing, or nothing will be any more.
@@ -252,30 +288,6 @@ impl Direction {
             Err(error) => Err(error),
         }
     }
-}
-
-fn write(mut to: &TcpStream, data: &[u8], writable: &mut bool) -> io::Result<usize> {
-    match to.write(data) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            *writable = false;
-            Ok(0)
-        }
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
-        result => result,
-    }
-}
-
-fn empty(pipe: &mut Pipe, to: &TcpStream, writable: &mut bool) -> io::Result<u64> {
-    let mut count = 0;
-    while !pipe.is_empty() && *writable {
-        match pipe.empty(to) {
-            Ok(moved) => count += moved as u64,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => *writable = false,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(count)
 }
 
 /// Tells the receiver that no more will come. That it has gone is no failure of this direction: there is nothing left to lose.

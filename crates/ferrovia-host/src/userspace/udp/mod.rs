@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::ops::Range;
+use std::time::Duration;
 
 use self::flow::{Flow, Flows, Peer};
 use self::outbox::Outbox;
@@ -19,8 +20,10 @@ use super::{Failure, socket};
 
 /// How many datagrams are read in one call.
 const AT_ONCE: usize = 32;
-/// How often a listener is read before others have their turn.
+/// How often a listener or a flow is read before others have their turn.
 const TURNS: usize = 4;
+/// How long a flow is left alone at most, so that a new idle time-out soon holds for all.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// All flows of a thread, and its listeners.
 pub(super) struct Udp {
@@ -96,7 +99,7 @@ impl Udp {
 
     /// Takes what an endpoint answered.
     pub(super) fn on_flow(&mut self, context: &mut Context, key: Key) {
-        loop {
+        for _ in 0..TURNS {
             let Some(flow) = self.flows.get(key) else {
                 return;
             };
@@ -128,7 +131,8 @@ impl Udp {
         };
         let until = flow.used + flow.service.idle();
         if until > context.now {
-            context.timers.set(until, Due::Flow(key));
+            let next = until.min(context.now + CHECK_EVERY);
+            context.timers.set(next, Due::Flow(key));
         } else {
             self.end(key);
         }
@@ -249,7 +253,8 @@ impl Udp {
             self.fail(key, Failure::Limit);
             return None;
         }
-        context.timers.set(context.now + idle, Due::Flow(key));
+        let next = context.now + idle.min(CHECK_EVERY);
+        context.timers.set(next, Due::Flow(key));
         self.ports.get_mut(port)?.flows.insert(peer, key);
         Some(key)
     }
