@@ -1,5 +1,4 @@
 //! The kernel's languages as values: each can be printed as the text its own tool reads.
 
 pub mod iptables;
-pub mod netsh;
 pub mod nft;

@@ -275,7 +275,7 @@ impl Interface {
     fn change(&mut self, kind: u16, how: u16, ip: IpAddr) -> Result<(), Netlink> {
         let number = self.number;
         request(&mut self.socket, kind, how, |w| {
-            write_address(w, number, ip)
+            write_address(w, number, ip);
         })
     }
 

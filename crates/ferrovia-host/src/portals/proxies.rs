@@ -42,7 +42,9 @@ impl LazyEngine {
 
 /// All open proxies of both families, for those who read figures.
 #[derive(Clone, Debug, Default)]
-pub struct Directory(Arc<Mutex<BTreeMap<(ProxyName, Family), Arc<Service>>>>);
+pub struct Directory(Arc<Mutex<Services>>);
+
+type Services = BTreeMap<(ProxyName, Family), Arc<Service>>;
 
 impl Directory {
     /// The proxies that are open now, in the order of their names.
@@ -233,6 +235,16 @@ impl Proxies {
                     .filter_map(|at| open.service.listen((*at).into()).err())
                     .collect()
             }
+        }
+    }
+}
+
+impl Drop for Proxies {
+    /// A service ends before its engine does: nobody would answer it afterwards.
+    fn drop(&mut self) {
+        let mut all = locked(&self.directory.0);
+        for name in self.open.keys() {
+            all.remove(&(name.clone(), self.family));
         }
     }
 }

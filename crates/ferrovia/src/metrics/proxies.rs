@@ -12,45 +12,77 @@ use ferrovia_host::userspace::{DIAL_BOUNDS, Failure, Figures};
 use super::connections::protocol;
 use super::series::{write_head, write_sample};
 
-/// The families of series, in the order of the page: name, what it tells, kind.
-const FAMILIES: [(&str, &str, &str); 6] = [
+/// The names of the series about one kind of thing.
+struct Names {
+    connections: &'static str,
+    bytes: &'static str,
+    failures: &'static str,
+}
+
+const SERVICE: Names = Names {
+    connections: "ferrovia_proxy_connections_total",
+    bytes: "ferrovia_proxy_bytes_total",
+    failures: "ferrovia_proxy_failures_total",
+};
+const ENDPOINT: Names = Names {
+    connections: "ferrovia_proxy_endpoint_connections_total",
+    bytes: "ferrovia_proxy_endpoint_bytes_total",
+    failures: "ferrovia_proxy_endpoint_failures_total",
+};
+const OPEN: &str = "ferrovia_proxy_open_connections";
+const RETRIES: &str = "ferrovia_proxy_retries_total";
+const DIALS: &str = "ferrovia_proxy_dial_duration_seconds";
+const OMITTED: &str = "ferrovia_proxy_series_omitted";
+
+/// All of them in the order of the page: name, type, what it tells.
+const FAMILIES: [(&str, &str, &str); 10] = [
     (
-        CONNECTIONS,
-        "Connections, or flows of UDP, that a proxy carried.",
+        SERVICE.connections,
         "counter",
+        "Connections or flows of UDP that a proxy took.",
+    ),
+    (OPEN, "gauge", "Connections or flows of UDP that are open."),
+    (
+        SERVICE.bytes,
+        "counter",
+        "Bytes that a proxy carried in to endpoints and out to clients.",
     ),
     (
-        OPEN,
-        "Connections, or flows of UDP, that are open.",
-        "gauge",
-    ),
-    (
-        BYTES,
-        "Bytes that a proxy carried, to the endpoint (in) and to the client (out).",
+        SERVICE.failures,
         "counter",
-    ),
-    (
-        FAILURES,
-        "Connections and attempts to reach an endpoint that failed, by kind.",
-        "counter",
+        "Connections and attempts to reach an endpoint that failed.",
     ),
     (
         RETRIES,
-        "Attempts to reach another endpoint after one had failed.",
         "counter",
+        "Attempts to reach another endpoint after one failed.",
+    ),
+    (
+        ENDPOINT.connections,
+        "counter",
+        "Connections or flows of UDP that an endpoint got from a proxy.",
+    ),
+    (
+        ENDPOINT.bytes,
+        "counter",
+        "Bytes that a proxy carried in to an endpoint and out from it.",
+    ),
+    (
+        ENDPOINT.failures,
+        "counter",
+        "Attempts to reach an endpoint, and connections to it, that failed.",
     ),
     (
         DIALS,
-        "Time it took to reach an endpoint, of all service ports.",
         "histogram",
+        "Time it took to reach an endpoint, of all proxies.",
+    ),
+    (
+        OMITTED,
+        "gauge",
+        "Series about proxies that there was no room for.",
     ),
 ];
-const CONNECTIONS: &str = "ferrovia_proxy_connections_total";
-const OPEN: &str = "ferrovia_proxy_open_connections";
-const BYTES: &str = "ferrovia_proxy_bytes_total";
-const FAILURES: &str = "ferrovia_proxy_failures_total";
-const RETRIES: &str = "ferrovia_proxy_retries_total";
-const DIALS: &str = "ferrovia_proxy_dial_duration_seconds";
 
 /// Where the figures come from, and how many series of them there may be.
 #[derive(Debug)]
@@ -60,32 +92,25 @@ pub(super) struct ProxyFigures {
 }
 
 impl ProxyFigures {
-    /// Writes all of it. What exceeds the limit is left out, services before endpoints.
+    /// Writes all of it; nothing if there is no proxy. What exceeds the limit is left out, endpoints before services.
     pub(super) fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        let mut page = Page {
-            left: self.limit,
-            texts: BTreeMap::new(),
-        };
         let services = self.directory.services();
-        let mut all_dials = ([0; DIAL_BOUNDS.len() + 1], 0);
+        if services.is_empty() {
+            return Ok(());
+        }
+        let mut page = Page::new(self.limit);
         for (name, family, service) in &services {
-            let figures = service.figures();
-            for (total, dials) in all_dials.0.iter_mut().zip(figures.dials) {
-                *total += dials;
-            }
-            all_dials.1 += figures.dial_micros;
-            page.figures(name, *family, None, &figures);
+            page.service(&Labels::of(name, *family), &service.figures());
         }
         for (name, family, service) in &services {
             for endpoint in service.endpoint_figures() {
                 let address = endpoint.address.to_string();
-                page.figures(name, *family, Some(&address), &endpoint.figures);
+                let labels = Labels::of(name, *family).with("endpoint", &address);
+                page.carried(&ENDPOINT, &labels, &endpoint.figures);
             }
         }
-        if !services.is_empty() {
-            page.dials(&all_dials.0, all_dials.1);
-        }
-        for (name, help, kind) in FAMILIES {
+        page.sums();
+        for (name, kind, help) in FAMILIES {
             if let Some(samples) = page.texts.get(name) {
                 let mut head = String::new();
                 write_head(&mut head, name, help, kind);
@@ -97,83 +122,103 @@ impl ProxyFigures {
     }
 }
 
-/// The samples of each family, while there is room.
-struct Page {
-    left: usize,
-    texts: BTreeMap<&'static str, String>,
-}
+/// Labels in the order of their names.
+#[derive(Clone)]
+struct Labels<'a>(Vec<(&'a str, &'a str)>);
 
-impl Page {
-    fn figures(
-        &mut self,
-        proxy: &ProxyName,
-        family: Family,
-        endpoint: Option<&str>,
-        figures: &Figures,
-    ) {
+impl<'a> Labels<'a> {
+    fn of(proxy: &'a ProxyName, family: Family) -> Self {
         let key = &proxy.key;
         let policy = match proxy.policy {
             TrafficPolicy::Cluster => "Cluster",
             TrafficPolicy::Local => "Local",
         };
-        let mut labels = vec![
+        Self(vec![
             ("ip_family", super::label(family)),
             ("namespace", key.service.namespace()),
             ("policy", policy),
             ("port", &key.name),
             ("protocol", protocol(key.protocol)),
             ("service", key.service.name()),
-        ];
-        labels.extend(endpoint.map(|endpoint| ("endpoint", endpoint)));
-        self.sample(CONNECTIONS, &labels, None, figures.connections);
-        self.sample(OPEN, &labels, None, figures.open);
-        self.sample(BYTES, &labels, Some(("direction", "in")), figures.bytes_in);
-        self.sample(
-            BYTES,
-            &labels,
-            Some(("direction", "out")),
-            figures.bytes_out,
-        );
-        // Most kinds never happen.
-        for kind in Failure::ALL {
-            let failures = figures.failures(kind);
-            if failures > 0 {
-                self.sample(FAILURES, &labels, Some(("kind", kind.name())), failures);
-            }
-        }
-        if figures.retries > 0 {
-            self.sample(RETRIES, &labels, None, figures.retries);
+        ])
+    }
+
+    fn with(mut self, label: &'a str, value: &'a str) -> Self {
+        let place = self.0.partition_point(|(other, _)| *other < label);
+        self.0.insert(place, (label, value));
+        self
+    }
+}
+
+/// The samples of each family, while there is room.
+struct Page {
+    left: usize,
+    omitted: u64,
+    texts: BTreeMap<&'static str, String>,
+    /// How long dialling took, of all services together: a dozen lines for each would crowd out what matters.
+    dials: [u64; DIAL_BOUNDS.len() + 1],
+    dial_micros: u64,
+}
+
+impl Page {
+    fn new(limit: usize) -> Self {
+        Self {
+            left: limit,
+            omitted: 0,
+            texts: BTreeMap::new(),
+            dials: [0; DIAL_BOUNDS.len() + 1],
+            dial_micros: 0,
         }
     }
 
-    fn sample(
-        &mut self,
-        name: &'static str,
-        labels: &[(&str, &str)],
-        more: Option<(&str, &str)>,
-        value: u64,
-    ) {
+    fn service(&mut self, labels: &Labels<'_>, figures: &Figures) {
+        self.carried(&SERVICE, labels, figures);
+        self.sample(OPEN, labels, figures.open);
+        self.sample(RETRIES, labels, figures.retries);
+        for (total, dials) in self.dials.iter_mut().zip(figures.dials) {
+            *total += dials;
+        }
+        self.dial_micros += figures.dial_micros;
+    }
+
+    fn carried(&mut self, names: &Names, labels: &Labels<'_>, figures: &Figures) {
+        self.sample(names.connections, labels, figures.connections);
+        for (direction, bytes) in [("in", figures.bytes_in), ("out", figures.bytes_out)] {
+            let labels = labels.clone().with("direction", direction);
+            self.sample(names.bytes, &labels, bytes);
+        }
+        // Most kinds never happen.
+        for kind in Failure::ALL
+            .into_iter()
+            .filter(|kind| figures.failures(*kind) > 0)
+        {
+            let labels = labels.clone().with("kind", kind.name());
+            self.sample(names.failures, &labels, figures.failures(kind));
+        }
+    }
+
+    fn sample(&mut self, name: &'static str, labels: &Labels<'_>, value: u64) {
         if self.left == 0 {
+            self.omitted += 1;
             return;
         }
         self.left -= 1;
-        let mut labels: Vec<_> = labels.iter().copied().chain(more).collect();
-        labels.sort_unstable();
         let text = self.texts.entry(name).or_default();
-        write_sample(text, name, "", &labels, value);
+        write_sample(text, name, "", &labels.0, value);
     }
 
-    /// One histogram for all: a dozen lines for each service would crowd out what matters.
-    fn dials(&mut self, buckets: &[u64], micros: u64) {
+    fn sums(&mut self) {
         let text = self.texts.entry(DIALS).or_default();
-        let mut so_far = 0;
         let bounds = DIAL_BOUNDS.iter().map(|bound| seconds(*bound).to_string());
-        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(buckets) {
+        let mut so_far = 0;
+        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(self.dials) {
             so_far += count;
             write_sample(text, DIALS, "_bucket", &[("le", &bound)], so_far);
         }
-        write_sample(text, DIALS, "_sum", &[], seconds(micros));
+        write_sample(text, DIALS, "_sum", &[], seconds(self.dial_micros));
         write_sample(text, DIALS, "_count", &[], so_far);
+        let text = self.texts.entry(OMITTED).or_default();
+        write_sample(text, OMITTED, "", &[], self.omitted);
     }
 }
 

@@ -1,7 +1,8 @@
 //! The userspace mode: every service port is proxied by this process, and rules or addresses lead its clients there.
 //!
 //! `proxy.rs` says what a proxy is, `portals.rs` which rules lead to it and `chains.rs` which chains they are in; `bind.rs` does without
-//! rules, on the service's own addresses. `localhost.rs` is for other modes: node ports on loopback. Opening sockets and moving bytes is left to the
+//! rules, on the service's own addresses. `localhost.rs` is for other modes: node ports on loopback. `windows.rs` has
+//! the commands of a system without our host crate. Opening sockets and moving bytes is left to the
 //! host crate. This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, and so do its proxies; nothing that was written is remembered.
@@ -20,6 +21,7 @@ mod portals;
 mod proxy;
 #[cfg(test)]
 mod tests;
+pub mod windows;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

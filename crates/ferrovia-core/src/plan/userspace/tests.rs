@@ -41,7 +41,7 @@ fn endpoints(numbers: &[u8]) -> Arc<[Endpoint]> {
         ip: [10, 244, 1 + n % 2, *n].into(),
         port: 8080,
         weight: 1,
-        is_local: n % 2 == 0,
+        is_local: n.is_multiple_of(2),
     };
     let mut all: Vec<_> = numbers.iter().map(endpoint).collect();
     all.sort_unstable();

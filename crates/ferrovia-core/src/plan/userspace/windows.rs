@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::plan::userspace::UserspacePlan;
+use super::UserspacePlan;
 
 /// The environment variable that names the interface.
 pub const INTERFACE_VARIABLE: &str = "INTERFACE_TO_ADD_SERVICE_IP";
@@ -132,9 +132,7 @@ mod tests {
             shown(printed),
             [IpAddr::from([10, 96, 0, 10]), IpAddr::from([10, 96, 0, 11])]
         );
-        assert_eq!(
-            shown("The filename, directory name, or volume label syntax is incorrect."),
-            []
-        );
+        let refusal = "The filename, directory name, or volume label syntax is incorrect.";
+        assert!(shown(refusal).is_empty());
     }
 }
