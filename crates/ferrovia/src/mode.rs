@@ -123,6 +123,11 @@ impl Mode {
         }
     }
 
+    /// Services are served only while this process runs.
+    pub fn ends_with_us(&self) -> bool {
+        matches!(self, Self::Userspace(_))
+    }
+
     /// It listens on ports that only some may listen on.
     pub fn needs_low_ports(&self) -> bool {
         matches!(self, Self::Userspace(mode) if mode.binds())

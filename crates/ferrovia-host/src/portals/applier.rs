@@ -1,9 +1,9 @@
 //! Proxies with rules that lead to them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use ferrovia_core::plan::iptables::Observed as Rules;
-use ferrovia_core::plan::userspace::{Observed, ProxyName, UserspacePlan};
+use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
 
 use super::proxies::{Proxies, Trouble};
 use crate::Applier;
@@ -37,12 +37,6 @@ impl PortalApplier {
             left_out: BTreeSet::new(),
         }
     }
-
-    fn numbers(&self) -> HashMap<String, u16> {
-        let open = self.proxies.open().into_iter();
-        open.filter_map(|(name, port)| Some((name.to_string(), port?)))
-            .collect()
-    }
 }
 
 impl Applier for PortalApplier {
@@ -64,16 +58,15 @@ impl Applier for PortalApplier {
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
         for Trouble { proxy, error } in self.proxies.set(&plan.proxies) {
             tracing::error!(service = %proxy.key, %error, "this service port is not proxied; trying again at the next check of all rules");
-            self.left_out.insert(ProxyName::to_string(&proxy));
+            self.left_out.insert(proxy.to_string());
         }
         let changed = if plan.rules.is_empty() {
             // The rules are as they were: nothing is run for proxies that only changed their endpoints.
             false
         } else {
-            let numbers = self.numbers();
-            let left_out = &self.left_out;
-            let number = |name: &str| numbers.get(name).filter(|_| !left_out.contains(name));
-            let rules = plan.rules.with_ports(|name| number(name).copied());
+            let (proxies, left_out) = (&self.proxies, &self.left_out);
+            let number = |name: &str| proxies.port(name).filter(|_| !left_out.contains(name));
+            let rules = plan.rules.with_ports(number);
             self.rules.apply(&rules)?
         };
         self.proxies.close(&plan.proxies);

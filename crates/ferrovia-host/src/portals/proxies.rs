@@ -1,6 +1,6 @@
 //! The engine's services, kept as plans want them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,6 +73,8 @@ pub struct Proxies {
     engine: LazyEngine,
     directory: Directory,
     open: BTreeMap<ProxyName, Open>,
+    /// The ports that rules lead to, by the names that rules have for them.
+    ports: HashMap<String, u16>,
     /// Proxies that do not listen everywhere they should.
     lacking: BTreeMap<ProxyName, Proxy>,
 }
@@ -100,6 +102,7 @@ impl Proxies {
             engine,
             directory,
             open: BTreeMap::new(),
+            ports: HashMap::new(),
             lacking: BTreeMap::new(),
         }
     }
@@ -122,6 +125,7 @@ impl Proxies {
                 continue;
             };
             self.lacking.remove(name);
+            self.ports.remove(&name.to_string());
             if let Some(open) = self.open.remove(name) {
                 locked(&self.directory.0).remove(&(name.clone(), self.family));
                 close(&open.service);
@@ -139,6 +143,11 @@ impl Proxies {
     /// Some proxy does not listen everywhere it should.
     pub fn is_lacking(&self) -> bool {
         !self.lacking.is_empty()
+    }
+
+    /// The port that rules lead to, of the proxy that they have this name for.
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.ports.get(name).copied()
     }
 
     /// The proxies that are open, with the port that rules lead to.
@@ -215,12 +224,14 @@ impl Proxies {
                     open.service.unlisten(*at);
                 }
                 open.port = None;
+                self.ports.remove(&proxy.name.to_string());
                 match open
                     .service
                     .listen(at_some_port(*ip, self.settings.ports.as_ref()))
                 {
                     Ok(at) => {
                         open.port = Some(at.port());
+                        self.ports.insert(proxy.name.to_string(), at.port());
                         Vec::new()
                     }
                     Err(error) => vec![error],

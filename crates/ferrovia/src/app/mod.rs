@@ -114,6 +114,11 @@ fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
     let Source::Manifests(folder) = &config.source else {
         bail!("--once needs --manifests: the objects of an API server are followed, not read once");
     };
+    ensure!(
+        !mode.ends_with_us(),
+        "--once: the {} mode serves nobody once the process has ended; use another mode, or leave --once out",
+        mode.name()
+    );
     let Installed {
         backends,
         take_over,

@@ -6,6 +6,7 @@ use ferrovia_core::desired::Desired;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::userspace::{
     Observed, Portals, UserspaceOptions, UserspacePlanner, is_portal_chain,
+    is_portal_or_egress_chain,
 };
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::iptables::{self, IptablesApplier};
@@ -29,6 +30,8 @@ pub struct UserspaceMode {
     pub listen: Option<IpAddr>,
     /// Node ports answer on loopback too, where the addresses they answer on include it.
     pub localhost_node_ports: PerFamily<bool>,
+    /// What pods send out of the cluster is masqueraded.
+    pub egress: bool,
 }
 
 impl UserspaceMode {
@@ -37,6 +40,7 @@ impl UserspaceMode {
         Self {
             settings: config.userspace.clone(),
             listen: config.bind_address,
+            egress: config.settings.egress_except.is_some(),
             localhost_node_ports: PerFamily::from_fn(|family| {
                 config.localhost_node_ports && covers_loopback(&config.settings.node_ports, family)
             }),
@@ -92,11 +96,16 @@ impl UserspaceMode {
             backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
         }
         let backend = detected.backend;
+        let is_ours = if self.egress {
+            is_portal_or_egress_chain
+        } else {
+            is_portal_chain
+        };
         Ok(Installed {
             backends,
             listen: Box::new(|| Ok(Box::new(Deaf))),
             take_over: Box::new(move || {
-                let beside = iptables::remove_leftovers_beside(backend, is_portal_chain)?;
+                let beside = iptables::remove_leftovers_beside(backend, is_ours)?;
                 take_over(&beside)
             }),
             proxies: directory,

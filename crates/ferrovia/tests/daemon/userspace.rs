@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 use std::time::Duration;
 
-use ferrovia_lab::Role;
+use ferrovia_lab::{Role, Session};
 
-use super::support::{Node, service, wait, wait_at_most, web};
+use super::support::{Node, parse, service, wait, wait_at_most, web};
 
 /// A port that was taken is tried again now and then.
 const NEXT_TRY: Duration = Duration::from_secs(60);
@@ -50,6 +50,13 @@ fn portals(node: &Node) -> String {
     ours.collect::<Vec<_>>().join("\n")
 }
 
+/// A Service of datagrams.
+fn udp(name: &str, number: u32, node_port: u32) -> String {
+    service(name, number, node_port, &["2.10"])
+        .replace("port: 80,", "port: 80, protocol: UDP,")
+        .replace("port: 8080", "port: 8080, protocol: UDP")
+}
+
 /// The port that the proxy of the only service listens on, for IPv4.
 fn proxy_port(node: &Node) -> String {
     let rules = node.on_node("iptables-nft", &["-t", "nat", "-S", "KUBE-PORTALS-HOST"]);
@@ -71,6 +78,14 @@ fn portals_come_back_after_a_restart() {
     };
     start(&node, ranged());
     node.expect(SERVED);
+    node.write("dns.yaml", &udp("dns", 53, 30053));
+    node.expect_soon("pod-c > 10.96.0.53:80/udp => 10.244.2.10:8080 masq");
+    let mut session = Session::new(&node.world);
+    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows(&["userspace"]));
+    assert_eq!(
+        run("hold kept pod-c > 10.96.0.53:80/udp"),
+        Vec::<String>::new()
+    );
     // Somebody else's connections to a proxy's own port are not let in: it might be closed to them by source ranges.
     node.expect(&format!(
         "outside > 198.51.100.10:{} => dropped",
@@ -79,6 +94,13 @@ fn portals_come_back_after_a_restart() {
     node.stop(libc::SIGTERM);
     start(&node, ranged());
     node.expect(SERVED);
+    // A client that knows nothing of all this goes on sending from its socket, which the kernel remembers as leading to the old port.
+    wait(|| match run("check kept") {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(format!("{problems:?}\n{}", node.log())),
+    });
+    node.remove("dns.yaml");
+    node.expect_soon("outside > 198.51.100.10:30053/udp => refused");
     let rules = portals(&node);
     // Cluster IP and node port, from elsewhere and from the node, in two families.
     assert_eq!(rules.matches("-j DNAT").count(), 8, "{rules}");
@@ -209,10 +231,7 @@ fn a_port_on_loopback_that_is_taken_is_told_and_tried_again() {
         problems => Err(format!("{problems:?}\n{}", node.log())),
     });
     // Datagrams too, and whatever has no endpoint is refused.
-    let udp = web(&["2.10"])
-        .replace("port: 80,", "port: 80, protocol: UDP,")
-        .replace("port: 8080", "port: 8080, protocol: UDP");
-    node.write("web.yaml", &udp);
+    node.write("web.yaml", &udp("web", 10, 30080));
     node.expect_soon(
         "node > 127.0.0.1:30080/udp => 10.244.2.10:8080 masq
         node > [::1]:30080/udp => [fd00:10:244:2::10]:8080 masq
@@ -243,4 +262,50 @@ fn without_the_tools_there_is_one_clear_error() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("install iptables"), "{said}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let node = Node::new();
+    let mut command = in_mode(&node, "userspace");
+    command.args(["--userspace-portals=bind", "--userspace-interface=nowhere0"]);
+    let output = command.output().expect("ferrovia can be started");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("there is no interface nowhere0"), "{said}");
+}
+
+#[test]
+fn a_process_that_ends_at_once_serves_nobody() {
+    let node = node();
+    let mut command = in_mode(&node, "userspace");
+    let output = command.arg("--once").output();
+    let output = output.expect("ferrovia can be started");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--once"), "{said}");
+    assert_eq!(portals(&node), "");
+}
+
+#[test]
+fn a_bound_port_that_is_taken_is_told_and_tried_again() {
+    let node = Node::new();
+    let taken = {
+        let _inside = node
+            .world
+            .enter(Role::Node)
+            .expect("the node can be entered");
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, 30080)).expect("nobody has it")
+    };
+    node.write("web.yaml", &web(&["2.10"]));
+    let mut command = in_mode(&node, "userspace");
+    command.arg("--userspace-portals=bind");
+    start(&node, command);
+    node.wait_for_log("a service port is not proxied everywhere");
+    node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080 masq");
+    drop(taken);
+    wait_at_most(NEXT_TRY, || match node.problems(SERVED) {
+        problems if problems.is_empty() => Ok(()),
+        problems => Err(format!("{problems:?}\n{}", node.log())),
+    });
 }

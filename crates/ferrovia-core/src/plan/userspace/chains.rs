@@ -11,6 +11,7 @@ use super::context::Context;
 use crate::desired::{LocalDetector, NodePortAddresses};
 use crate::dialect::iptables::{Match, Rule, TableName, Target};
 use crate::family::Family;
+use crate::plan::iptables::CANARY;
 
 const POSTROUTING: &str = "KUBE-POSTROUTING";
 
@@ -63,9 +64,13 @@ impl Chain {
 /// Whether a chain is one that this mode writes, by table and name.
 pub fn is_portal_chain(table: &str, name: &str) -> bool {
     let is = |chain: &Chain| chain.table().as_str() == table && chain.name() == name;
-    Chain::ALL.iter().any(is)
-        || (table == "nat" && name == POSTROUTING)
-        || name == crate::plan::iptables::CANARY
+    let is_canary = table == TableName::Mangle.as_str() && name == CANARY;
+    Chain::ALL.iter().any(is) || is_canary
+}
+
+/// The same where what pods send out of the cluster is masqueraded.
+pub fn is_portal_or_egress_chain(table: &str, name: &str) -> bool {
+    is_portal_chain(table, name) || (table == TableName::Nat.as_str() && name == POSTROUTING)
 }
 
 /// A rule in a built-in chain that leads into one of ours.

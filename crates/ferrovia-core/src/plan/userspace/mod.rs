@@ -28,8 +28,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use self::chains::is_portal_chain;
 use self::chains::{Chain, Place, jumps};
+pub use self::chains::{is_portal_chain, is_portal_or_egress_chain};
 use self::context::Context;
 pub use self::context::{Portals, UserspaceOptions};
 use self::portals::Portal;

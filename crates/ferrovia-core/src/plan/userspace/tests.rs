@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::desired::{
     Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, PortChange,
@@ -467,4 +469,34 @@ fn loopback_gets_a_proxy_for_each_node_port() {
         ..Delta::default()
     };
     assert_eq!(localhost::partial(&delta, Family::V4), closed);
+}
+
+proptest! {
+    /// Any chain of changes ends with the rules and proxies that a comparison of everything wants, and never leads to a closed port.
+    #[test]
+    fn any_chain_of_changes_ends_where_one_full_plan_would(
+        steps in prop::collection::vec((0u8..4, 0u8..4, 0u8..8), 1..24),
+        binds in any::<bool>(),
+    ) {
+        let mut lab = Lab::new(if binds { BIND } else { RULES }, &[]);
+        for (n, endpoints, shape) in steps {
+            let numbers: Vec<u8> = (1..=endpoints).collect();
+            let mut port = service(n, &numbers);
+            if shape & 1 != 0 {
+                port.external_policy = TrafficPolicy::Local;
+            }
+            if shape & 2 != 0 {
+                port.source_ranges = Box::new(["10.244.0.0/16".parse().unwrap()]);
+            }
+            if shape & 4 != 0 {
+                port.frontends = Box::new([port.frontends[0], port.frontends[3]]);
+            }
+            if shape == 7 && lab.desired.ports.contains_key(&port.key) {
+                lab.change(&[], &[port.key]);
+            } else {
+                lab.change(&[port], &[]);
+            }
+        }
+        lab.assert_settled();
+    }
 }
