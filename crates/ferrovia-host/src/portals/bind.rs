@@ -54,8 +54,7 @@ impl Applier for BindApplier {
 
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
         self.interface.add(&plan.new_addresses)?;
-        report(&self.proxies.set(&plan.proxies));
-        self.proxies.close(&plan.proxies);
+        report(&self.proxies.change(&plan.proxies));
         self.interface.remove(&plan.old_addresses)?;
         Ok(!plan.new_addresses.is_empty() || !plan.old_addresses.is_empty())
     }

@@ -8,6 +8,7 @@ mod applier;
 mod bind;
 pub mod interface;
 mod proxies;
+mod route;
 
 pub use applier::{Error as PortalError, PortalApplier};
 pub use bind::{BindApplier, Error as BindError};

@@ -107,6 +107,18 @@ impl Proxies {
         }
     }
 
+    /// Closes, opens and changes what a plan wants, where no rules have to be written in between. An address may pass from one proxy to
+    /// another. Answers with what could not be done; the rest is done.
+    pub fn change(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
+        self.close(changes);
+        let troubles = self.set(changes);
+        if troubles.is_empty() {
+            return troubles;
+        }
+        // Whoever had an address before may have given it up by now.
+        self.retry()
+    }
+
     /// Opens and changes what a plan wants; closing is left to [`Self::close`]. Answers with what could not be done; the rest is done.
     pub fn set(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
         let mut troubles = Vec::new();

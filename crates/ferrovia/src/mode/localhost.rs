@@ -85,8 +85,7 @@ impl Localhost {
     ) -> Written {
         let start = Instant::now();
         let changes = changes(&self.proxies);
-        self.proxies.close(&changes);
-        let troubles = self.proxies.set(&changes);
+        let troubles = self.proxies.change(&changes);
         self.report(troubles);
         Written {
             apply: written.apply + start.elapsed(),

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use super::chains::{Chain, egress, jumps};
 use super::context::Context;
 use super::portals::Portal;
-use super::{Observed, ProxyChange, UserspacePlan, Writer};
+use super::writer::Writer;
+use super::{Observed, ProxyChange, UserspacePlan};
 use crate::desired::Desired;
 use crate::dialect::iptables::{SavedRule, Table, TableName, canonical, fill_in, parse};
 use crate::plan::Found;
@@ -50,10 +51,10 @@ pub(super) fn portals(
     if let Some((chain, rules)) = egress(context)
         && !kernel.is(TableName::Nat, chain, &rules)
     {
-        writer.nat.fill(chain, &rules);
+        writer.section(TableName::Nat).fill(chain, &rules);
     }
     if !kernel.is(TableName::Mangle, CANARY, &[]) {
-        writer.mangle.declare(CANARY);
+        writer.section(TableName::Mangle).declare(CANARY);
     }
     ways_in(&mut writer, &kernel, context);
     plan.rules = writer.finish();
