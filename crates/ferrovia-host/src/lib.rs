@@ -4,7 +4,8 @@
 //! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
 //! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
 //! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
-//! needed, [`probe`] says at start what this kernel lacks, and [`userspace`] carries connections and datagrams itself.
+//! needed, [`probe`] says at start what this kernel lacks, [`userspace`] carries connections and datagrams itself, and [`portals`] leads
+//! clients there.
 #![deny(unsafe_code)]
 
 pub mod addr;

@@ -60,7 +60,7 @@ struct Maker<'a> {
 
 /// Packets that a rule is for.
 #[derive(Clone, Debug)]
-enum From {
+enum Source {
     Anyone,
     Net(IpNet),
     /// By interfaces of this name, and of a range only.
@@ -88,7 +88,7 @@ impl Maker<'_> {
 
     /// Which packets go by which chain to whose endpoints; of those of one chain the first that fits. Under policy Local, what comes from
     /// inside still goes to any endpoint: it would not have left the cluster at a load balancer that knows where endpoints are.
-    fn ways(&self, frontend: Frontend, ranges: &[IpNet]) -> Vec<(Chain, From, TrafficPolicy)> {
+    fn ways(&self, frontend: Frontend, ranges: &[IpNet]) -> Vec<(Chain, Source, TrafficPolicy)> {
         if !is_proxied(self.port) {
             return Vec::new();
         }
@@ -104,7 +104,7 @@ impl Maker<'_> {
         };
         let mut ways = Vec::new();
         for source in sources {
-            let all = source.map_or(From::Anyone, From::Net);
+            let all = source.map_or(Source::Anyone, Source::Net);
             let of_pods = self.pods_among(source).filter(|_| splits);
             if let Some(pods) = of_pods {
                 ways.push((container, pods, TrafficPolicy::Cluster));
@@ -121,17 +121,17 @@ impl Maker<'_> {
     }
 
     /// This node's pods, as far as they are in a range; none if they cannot be told.
-    fn pods_among(&self, range: Option<IpNet>) -> Option<From> {
+    fn pods_among(&self, range: Option<IpNet>) -> Option<Source> {
         match &self.context.node.local {
             LocalDetector::Off => None,
             LocalDetector::Source(pods) => match range {
-                None => Some(From::Net(*pods)),
-                Some(range) if range.contains(pods) => Some(From::Net(*pods)),
-                Some(range) => pods.contains(&range).then_some(From::Net(range)),
+                None => Some(Source::Net(*pods)),
+                Some(range) if range.contains(pods) => Some(Source::Net(*pods)),
+                Some(range) => pods.contains(&range).then_some(Source::Net(range)),
             },
-            LocalDetector::Interface(name) => Some(From::Interface(range, name.clone())),
+            LocalDetector::Interface(name) => Some(Source::Interface(range, name.clone())),
             LocalDetector::InterfacePrefix(prefix) => {
-                Some(From::Interface(range, format!("{prefix}+")))
+                Some(Source::Interface(range, format!("{prefix}+")))
             }
         }
     }
@@ -222,7 +222,7 @@ fn to_address(rule: Rule, at: SocketAddr) -> Rule {
         .with(Match::DestinationPort(at.port()))
 }
 
-impl From {
+impl Source {
     /// The rule for these packets only.
     fn only(self, rule: Rule) -> Rule {
         match self {
