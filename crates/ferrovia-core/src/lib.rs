@@ -9,6 +9,7 @@
 
 pub mod desired;
 pub mod dialect;
+pub mod difference;
 pub mod family;
 pub mod model;
 pub mod plan;

@@ -1,13 +1,17 @@
 //! The modes: the one place that knows which there are.
 
+mod inspect;
 mod iptables;
 
-use ferrovia_core::desired::Desired;
+use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
+use ferrovia_core::difference::Difference;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::trace::in_kernel::KernelObject;
+use ferrovia_core::trace::{Trace, TraceMode};
 use ferrovia_host::iptables::Removed;
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::{iptables as iptables_tools, probe};
@@ -93,6 +97,16 @@ impl Mode {
         }
     }
 
+    /// The mode as far as it matters to where packets go.
+    pub fn to_trace(self) -> TraceMode {
+        match self {
+            Self::Nftables => TraceMode::Nftables,
+            Self::Iptables(settings) => TraceMode::Iptables {
+                localhost_node_ports: settings.localhost_node_ports,
+            },
+        }
+    }
+
     /// The metrics that count its failures.
     pub fn failures(self) -> Failures {
         match self {
@@ -127,6 +141,40 @@ impl Mode {
                 .full(desired, &Observed::default(), Found::Adopt)
                 .to_string(),
             Self::Iptables(settings) => iptables::plan(settings, desired),
+        }
+    }
+
+    /// What the mode would write to get from one state to another, as text.
+    pub fn plan_change(self, old: &Desired, new: &Desired, delta: &Delta) -> String {
+        match self {
+            Self::Nftables => inspect::change(
+                NftPlanner::new(new.family, true),
+                &Observed::default(),
+                (old, new),
+                delta,
+            ),
+            Self::Iptables(settings) => inspect::change(
+                iptables::planner(settings, new.family),
+                &Default::default(),
+                (old, new),
+                delta,
+            ),
+        }
+    }
+
+    /// Where the kernel is not as wanted. Changes nothing.
+    pub fn compare(self, desired: &Desired, counters: bool) -> Result<Vec<Difference>, SyncError> {
+        match self {
+            Self::Nftables => inspect::nftables(desired, counters),
+            Self::Iptables(settings) => inspect::iptables(desired, settings),
+        }
+    }
+
+    /// The objects in the kernel that decide about a traced packet. Changes nothing.
+    pub fn find_in_kernel(self, trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+        match self {
+            Self::Nftables => inspect::nft_objects(trace),
+            Self::Iptables(_) => inspect::iptables_objects(trace),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Runs the case files in `tests/cases` against the real kernel.
 //!
-//! Each case gets a cluster of network namespaces of its own. After every step three things must hold: the blessed texts (what is
-//! desired, what is written) are as before, packets go where the case says, and the kernel's table means the same as one written from
-//! scratch. Everything is done in every mode, and in iptables mode with both kinds of tools. `CASES=word` runs only files whose path contains
+//! Each case gets a cluster of network namespaces of its own. After every step four things must hold: the blessed texts (what is
+//! desired, what is written) are as before, packets go where the case says, a trace says the same of each of them, and the kernel's table
+//! means the same as one written from scratch. Everything is done in every mode, and in iptables mode with both kinds of tools. `CASES=word` runs only files whose path contains
 //! the word, `MODES=word` only modes whose name does; `BLESS=1` writes the texts instead of comparing them.
 
 mod common;
@@ -162,10 +162,13 @@ fn run_steps(mut case: Case, world: &World, way: Way) -> Vec<String> {
                 .into_iter()
                 .map(|problem| format!("step {number}: {problem}")),
         );
-        let flows = session.run(step.flows(way.section()));
+        let lines = step.flows(way.section());
+        let wrong = cluster.wrong_predictions(lines);
+        let flows = session.run(lines);
         problems.extend(
             flows
                 .into_iter()
+                .chain(wrong)
                 .map(|problem| format!("step {number}: {problem}")),
         );
         for family in Family::ALL {

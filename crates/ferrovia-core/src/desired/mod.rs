@@ -40,6 +40,20 @@ pub struct Desired {
     pub without_local: WithoutLocal,
 }
 
+impl Desired {
+    /// The same node with no services.
+    #[must_use]
+    pub fn without_services(&self) -> Self {
+        Self {
+            family: self.family,
+            node: Arc::clone(&self.node),
+            ports: BTreeMap::new(),
+            health_checks: Arc::default(),
+            without_local: WithoutLocal::default(),
+        }
+    }
+}
+
 /// What changed between two states of [`Desired`].
 #[derive(Clone, Debug, Default)]
 pub struct Delta {

@@ -9,6 +9,7 @@
 mod endpoints;
 mod frontend;
 mod hints;
+pub mod in_kernel;
 mod masquerade;
 mod mode;
 mod packet;

@@ -39,7 +39,7 @@ impl IptablesSettings {
         }
     }
 
-    fn options(self) -> IptablesOptions {
+    pub(super) fn options(self) -> IptablesOptions {
         IptablesOptions {
             localhost_node_ports: self.localhost_node_ports,
             ..IptablesOptions::default()
@@ -60,9 +60,14 @@ fn covers_loopback(node_ports: &NodePortSetting) -> bool {
     }
 }
 
+/// A planner that knows nothing of this machine.
+pub(super) fn planner(settings: IptablesSettings, family: Family) -> IptablesPlanner {
+    IptablesPlanner::new(family, settings.options())
+}
+
 /// What the mode would write into an empty kernel, as text.
 pub(super) fn plan(settings: IptablesSettings, desired: &Desired) -> String {
-    IptablesPlanner::new(desired.family, settings.options())
+    planner(settings, desired.family)
         .full(desired, &Observed::default(), Found::Adopt)
         .to_string()
 }

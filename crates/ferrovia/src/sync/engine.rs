@@ -9,6 +9,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
 use ferrovia_core::model::node::Node;
 use ferrovia_core::store::{Event, Store, Triggers};
+use ferrovia_core::trace::{Ground, TraceMode};
 use ferrovia_core::wire::Kind;
 
 use super::backend::Backend;
@@ -96,6 +97,16 @@ impl Engine {
     pub fn desired(&self, family: Family) -> Option<&Desired> {
         let is_enabled = self.families[family].is_some();
         is_enabled.then(|| self.builder.desired(family))
+    }
+
+    /// What traces are drawn from, as of the last sync.
+    pub fn ground(&self, mode: TraceMode) -> Ground<'_> {
+        Ground {
+            builder: &self.builder,
+            store: &self.store,
+            addresses: &self.addresses,
+            mode,
+        }
     }
 
     /// Takes in this machine's addresses.

@@ -14,6 +14,7 @@ use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
 use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
+use ferrovia_lab::flow::Line;
 use ferrovia_lab::layout::Role;
 use ferrovia_lab::world::{Inside, World};
 
@@ -131,6 +132,12 @@ impl<'w> Cluster<'w> {
             .into_iter()
             .filter_map(|outcome| Some(outcome.result.err()?.to_string()))
             .collect()
+    }
+
+    /// The flows whose fate a trace would predict wrongly.
+    pub(crate) fn wrong_predictions(&self, lines: &[Line]) -> Vec<String> {
+        let ground = self.engine.ground(self.mode.to_trace());
+        super::prediction::wrong_predictions(&ground, lines)
     }
 
     /// Says where the kernel's rules differ in meaning from those written from scratch.
