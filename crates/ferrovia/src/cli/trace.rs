@@ -9,12 +9,14 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::{Protocol, ServiceKey};
 use ferrovia_core::trace::in_kernel::KernelObject;
 use ferrovia_core::trace::{Outcome, Packet, Place, Trace, trace as follow};
+use ferrovia_host::conntrack::{Reader, SentTo};
 use serde::Serialize;
 
 use super::diff::Format;
 use super::objects::{Loaded, ObjectFlags};
 use super::output::print;
 use super::plan::{service_name, unknown_service};
+use crate::sync::backend::SyncError;
 
 const HOW: &str = "write SOURCE '->' DESTINATION, such as 10.244.1.20 '->' 10.96.0.10:53/udp, or node '->' service/default/web:http";
 
@@ -49,9 +51,21 @@ struct Answer {
     trace: Trace,
     /// The objects in the kernel that do it, if it was asked.
     kernel: Option<Vec<KernelObject>>,
-    /// Why it could not be asked.
+    /// Connections of this client to this destination that are already tracked: their packets go on as before, whatever the rules say.
+    connections: Vec<Tracked>,
+    /// Why the kernel could not be asked.
     kernel_problem: Option<String>,
 }
+
+/// A connection that is already tracked.
+#[derive(Serialize)]
+struct Tracked {
+    client: SocketAddr,
+    answered_by: SocketAddr,
+}
+
+/// At most so many are named.
+const MOST_TRACKED: usize = 10;
 
 pub(super) fn trace(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let question = Question::parse(&args.packet, args.from.as_deref())?;
@@ -61,13 +75,14 @@ pub(super) fn trace(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let mut answer = Answer {
         trace,
         kernel: None,
+        connections: Vec::new(),
         kernel_problem: None,
     };
-    if !args.no_kernel && loaded.is_here {
-        match loaded.mode.find_in_kernel(&answer.trace) {
-            Ok(objects) => answer.kernel = Some(objects),
-            Err(error) => answer.kernel_problem = Some(error.to_string()),
-        }
+    if !args.no_kernel
+        && loaded.is_here
+        && let Err(error) = answer.ask_kernel(&loaded)
+    {
+        answer.kernel_problem = Some(error.to_string());
     }
     match args.output {
         Format::Json => print(format_args!("{}\n", serde_json::to_string_pretty(&answer)?))?,
@@ -84,20 +99,57 @@ pub(super) fn trace(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     }))
 }
 
+impl Answer {
+    fn ask_kernel(&mut self, loaded: &Loaded) -> Result<(), SyncError> {
+        self.kernel = Some(loaded.mode.find_in_kernel(&self.trace)?);
+        let packet = &self.trace.packet;
+        let sent_to = SocketAddr::new(packet.destination, packet.port);
+        let asked = match sent_to {
+            SocketAddr::V4(place) => SentTo::V4(place),
+            SocketAddr::V6(place) => SentTo::Port(place.port()),
+        };
+        let (family, found) = (Family::of(packet.destination), &mut self.connections);
+        Reader::open()?.each_of_protocol(packet.protocol, family, asked, |flow| {
+            let client = flow.client.filter(|client| client.ip() == packet.source);
+            if let Some(client) = client
+                && flow.sent_to == sent_to
+                && found.len() < MOST_TRACKED
+            {
+                found.push(Tracked {
+                    client,
+                    answered_by: flow.answered_by,
+                });
+            }
+        })?;
+        Ok(())
+    }
+}
+
 fn text(answer: &Answer) -> String {
     let mut text = answer.trace.to_string();
-    match (&answer.kernel, &answer.kernel_problem) {
-        (Some(objects), _) if !objects.is_empty() => {
+    match &answer.kernel {
+        Some(objects) if !objects.is_empty() => {
             text += "\nin the kernel now:\n";
             for KernelObject { place, text: says } in objects {
                 text += &format!("  {place}: {says}\n");
             }
         }
-        (Some(_), _) if answer.trace.service.is_some() => {
+        Some(_) if answer.trace.service.is_some() => {
             text += "\nin the kernel now: nothing about it. Does the proxy run here, in this mode? ferrovia diff tells what is missing\n";
         }
-        (_, Some(problem)) => text += &format!("\nthe kernel was not asked: {problem}\n"),
         _ => {}
+    }
+    if !answer.connections.is_empty() {
+        text += "\nalready tracked, and so decided:\n";
+        for tracked in &answer.connections {
+            text += &format!(
+                "  {} is answered by {}\n",
+                tracked.client, tracked.answered_by
+            );
+        }
+    }
+    if let Some(problem) = &answer.kernel_problem {
+        text += &format!("\nthe kernel was not asked: {problem}\n");
     }
     text
 }

@@ -7,6 +7,7 @@
 //! - `takeover`: kube-proxy was here before
 //! - `iptables`: the same and more in the iptables mode
 //! - `counters`: what is counted, for whom, and for how long
+//! - `inspect`: commands that only look
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
 //! - `random`: any chain of changes ends like one full sync
@@ -18,6 +19,7 @@ mod common;
 mod counters;
 mod drift;
 mod follow;
+mod inspect;
 mod iptables;
 mod random;
 mod restart;
