@@ -209,7 +209,12 @@ fn command_first(arguments: &mut [String]) {
     }
 }
 
-fn other_command(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+fn other_command(mut arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+    // An arrow of its own would be taken for a flag.
+    arguments
+        .iter_mut()
+        .filter(|argument| *argument == "->")
+        .for_each(|arrow| "to".clone_into(arrow));
     let cli = Cli::parse_from(std::iter::once("ferrovia".to_owned()).chain(arguments));
     let _ = logging::init(&LogSettings {
         verbosity: cli.verbosity,
