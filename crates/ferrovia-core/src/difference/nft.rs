@@ -59,7 +59,7 @@ impl Teller<'_> {
             Op::AddRule(name, _) => self.wanted(self.chain(name), None, self.text(op)),
             Op::AddElements(set, elements) => {
                 for element in elements {
-                    let op = Op::AddElements(set.clone(), vec![element.clone()]);
+                    let op = Op::AddElements(*set, vec![element.clone()]);
                     self.wanted(self.set(set), Some(&element.key), self.text(&op));
                 }
             }
@@ -99,7 +99,7 @@ impl Teller<'_> {
             },
             None => element.clone(),
         };
-        self.text(&Op::AddElements(set.clone(), vec![whole]))
+        self.text(&Op::AddElements(*set, vec![whole]))
     }
 
     fn found(&mut self, place: String, key: Option<&Key>, text: String) {
@@ -130,26 +130,15 @@ impl Teller<'_> {
     /// An operation's text without the verb.
     fn text(&self, op: &Op) -> String {
         let alone = Transaction {
+            family: self.plan.family,
+            table: self.plan.table.clone(),
             ops: vec![op.clone()],
             notes: Vec::new(),
-            ..self.plan.clone_head()
         };
         let text = alone.to_string();
         let text = text.trim_end();
         text.split_once(' ')
             .map_or(text, |(_, rest)| rest)
             .to_owned()
-    }
-}
-
-impl Transaction {
-    /// The same without operations.
-    fn clone_head(&self) -> Self {
-        Self {
-            family: self.family,
-            table: self.table.clone(),
-            ops: Vec::new(),
-            notes: Vec::new(),
-        }
     }
 }

@@ -52,7 +52,7 @@ pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject>
     for frontend in addressed {
         let (set, text, lists) = told(frontend, packet.protocol);
         objects.push(KernelObject::new(
-            format!("{set} in {family} {TABLE}"),
+            format!("{} {family} {TABLE} {}", set.0, set.1),
             text,
         ));
         for number in lists {
@@ -75,34 +75,34 @@ pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject>
     objects
 }
 
+/// What a set is, and its name.
+type Set = (&'static str, &'static str);
+
 /// The set a frontend is in, its element, and the lists it leads to.
-fn told(
-    frontend: &FrontendView,
-    protocol: crate::model::Protocol,
-) -> (&'static str, String, Vec<u32>) {
+fn told(frontend: &FrontendView, protocol: crate::model::Protocol) -> (Set, String, Vec<u32>) {
     let key = match frontend.address {
         Some(ip) => format!("{ip} . {protocol} . {}", frontend.port),
         None => format!("{protocol} . {}", frontend.port),
     };
-    let maps = if frontend.address.is_some() {
-        (
-            "map services",
-            "set rejected-services",
-            "set dropped-services",
-        )
+    let [served, rejected, dropped]: [Set; 3] = if frontend.address.is_some() {
+        [
+            ("map", "services"),
+            ("set", "rejected-services"),
+            ("set", "dropped-services"),
+        ]
     } else {
-        (
-            "map nodeports",
-            "set rejected-nodeports",
-            "set dropped-nodeports",
-        )
+        [
+            ("map", "nodeports"),
+            ("set", "rejected-nodeports"),
+            ("set", "dropped-nodeports"),
+        ]
     };
     let service = &frontend.service;
     match frontend.path {
         Path::List { list, masquerade } => {
             let masquerade = if masquerade { ", masqueraded" } else { "" };
             (
-                maps.0,
+                served,
                 format!("{key} : list {list:#x}{masquerade} \"{service}\""),
                 vec![list],
             )
@@ -114,10 +114,10 @@ fn told(
                 name(inside),
                 name(outside)
             );
-            (maps.0, text, inside.into_iter().chain(outside).collect())
+            (served, text, inside.into_iter().chain(outside).collect())
         }
-        Path::Rejected => (maps.1, format!("{key} \"{service}\""), Vec::new()),
-        Path::Dropped => (maps.2, format!("{key} \"{service}\""), Vec::new()),
+        Path::Rejected => (rejected, format!("{key} \"{service}\""), Vec::new()),
+        Path::Dropped => (dropped, format!("{key} \"{service}\""), Vec::new()),
     }
 }
 

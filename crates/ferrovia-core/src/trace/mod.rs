@@ -173,7 +173,7 @@ impl Tracer<'_> {
         ip.is_loopback() || self.ground.addresses.contains(&ip)
     }
 
-    fn from_node(&self) -> bool {
+    fn is_from_node(&self) -> bool {
         self.packet.place == Place::Node
     }
 
@@ -328,7 +328,7 @@ impl Tracer<'_> {
             && found.port.refusal(found.frontend) == Some(Refusal::Reject);
         found.frontend.is_internal()
             || self.is_local()
-            || !self.from_node()
+            || !self.is_from_node()
             || dropped_early
             || self.ground.mode.refuses_on_the_way_out()
     }
@@ -348,7 +348,7 @@ impl Tracer<'_> {
     fn nobody(&self) -> Trace {
         let to = self.packet.destination;
         let checked =
-            self.ground.mode.checks_cluster_ips() && (self.from_node() || !self.is_local());
+            self.ground.mode.checks_cluster_ips() && (self.is_from_node() || !self.is_local());
         let mut trace = if checked && self.is_cluster_ip() {
             let because = format!(
                 "{to} is a cluster IP, but no Service has port {} there",

@@ -66,6 +66,7 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     match args.folders.as_slice() {
         [] => {
             let loaded = args.objects.load()?;
+            loaded.print_warnings();
             with_kernel(args, &loaded)
         }
         [old, new] => {
@@ -73,6 +74,8 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
                 args.objects.load_folder(old)?,
                 args.objects.load_folder(new)?,
             );
+            old.print_warnings();
+            new.print_warnings();
             between(args, &old, &new)
         }
         _ => bail!(

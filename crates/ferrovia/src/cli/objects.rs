@@ -102,6 +102,8 @@ pub(super) struct Loaded {
     pub(super) mode: Mode,
     /// The rules count connections.
     pub(super) counters: bool,
+    /// What people should know about the objects.
+    warnings: Vec<String>,
     /// All objects could be read.
     pub(super) is_complete: bool,
     /// The question is about this machine, so its kernel can be asked too.
@@ -109,6 +111,11 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
+    /// Says what is wrong with the objects.
+    pub(super) fn print_warnings(&self) {
+        self.warnings.iter().for_each(|line| eprintln!("{line}"));
+    }
+
     pub(super) fn desired(&self, family: Family) -> &Desired {
         self.builder.desired(family)
     }
@@ -125,7 +132,7 @@ impl Loaded {
 }
 
 impl ObjectFlags {
-    /// Reads all objects; what is wrong with them is printed.
+    /// Reads all objects.
     pub(super) fn load(&self) -> anyhow::Result<Loaded> {
         let config = self.configuration()?;
         self.load_from(&config.source, &config)
@@ -182,9 +189,9 @@ impl ObjectFlags {
 
     fn load_from(&self, source: &Source, config: &Config) -> anyhow::Result<Loaded> {
         let settings = config.settings.clone();
-        let (events, is_complete) = events(source, &settings.node_name)?;
+        let (events, mut reading) = events(source, &settings.node_name)?;
         let mut store = Store::new(&settings.node_name);
-        let warnings: Vec<_> = events
+        let news: Vec<_> = events
             .iter()
             .flat_map(|event| store.handle(event))
             .collect();
@@ -193,16 +200,18 @@ impl ObjectFlags {
         touched.node = true;
         let addresses = self.addresses()?;
         let update = builder.update(&store, touched, &addresses);
-        for warning in warnings.iter().chain(&update.warnings) {
-            eprintln!("warning: {warning}");
-        }
+        let told = news.iter().chain(&update.warnings);
+        reading
+            .lines
+            .extend(told.map(|warning| format!("warning: {warning}")));
         Ok(Loaded {
             store,
             builder,
             addresses,
             mode: Mode::choose(config).map_err(anyhow::Error::from_boxed)?,
             counters: config.counters,
-            is_complete,
+            warnings: reading.lines,
+            is_complete: reading.is_complete,
             is_here: self.local_address.is_empty(),
         })
     }
@@ -215,22 +224,30 @@ impl ObjectFlags {
     }
 }
 
-/// All objects of a source, and whether all of them could be read.
-fn events(source: &Source, node_name: &str) -> anyhow::Result<(Vec<Event>, bool)> {
+/// What is known of a source besides its objects.
+struct Reading {
+    /// What is wrong with it.
+    lines: Vec<String>,
+    /// All objects could be read.
+    is_complete: bool,
+}
+
+/// All objects of a source.
+fn events(source: &Source, node_name: &str) -> anyhow::Result<(Vec<Event>, Reading)> {
     match source {
         Source::Manifests(folder) => from_folder(folder),
         Source::Kube(access) => from_api(access, node_name),
     }
 }
 
-fn from_folder(folder: &Path) -> anyhow::Result<(Vec<Event>, bool)> {
+fn from_folder(folder: &Path) -> anyhow::Result<(Vec<Event>, Reading)> {
     let batch = Folder::open(folder)?.rescan();
-    for problem in &batch.problems {
-        eprintln!("{problem}");
-    }
-    let mut problems = batch.problems.iter();
-    let is_complete = !problems.any(|problem| problem.severity == Severity::Error);
-    Ok((batch.events, is_complete))
+    let problems = || batch.problems.iter();
+    let reading = Reading {
+        lines: problems().map(ToString::to_string).collect(),
+        is_complete: !problems().any(|problem| problem.severity == Severity::Error),
+    };
+    Ok((batch.events, reading))
 }
 
 /// What has been told so far.
@@ -242,7 +259,7 @@ struct Told {
 }
 
 /// Lists everything once, as the daemon does when it starts.
-fn from_api(access: &ApiAccess, node_name: &str) -> anyhow::Result<(Vec<Event>, bool)> {
+fn from_api(access: &ApiAccess, node_name: &str) -> anyhow::Result<(Vec<Event>, Reading)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -284,5 +301,9 @@ fn from_api(access: &ApiAccess, node_name: &str) -> anyhow::Result<(Vec<Event>, 
             API_LIMIT.as_secs()
         );
     }
-    Ok((told.events, told.is_complete))
+    let reading = Reading {
+        lines: Vec::new(),
+        is_complete: told.is_complete,
+    };
+    Ok((told.events, reading))
 }

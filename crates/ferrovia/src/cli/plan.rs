@@ -28,6 +28,7 @@ pub(super) struct PlanArgs {
 pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<()> {
     let service = args.service.as_deref().map(service_name).transpose()?;
     let loaded = args.objects.load()?;
+    loaded.print_warnings();
     match &service {
         Some(service) => one_service(&loaded, service, args.family)?,
         None => {

@@ -70,6 +70,7 @@ const MOST_TRACKED: usize = 10;
 pub(super) fn trace(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let question = Question::parse(&args.packet, args.from.as_deref())?;
     let loaded = args.objects.load()?;
+    loaded.print_warnings();
     let trace = follow(&loaded.ground(), &question.packet(&loaded)?);
     let outcome = trace.outcome;
     let mut answer = Answer {

@@ -188,7 +188,7 @@ fn a_trace_ends_with_a_code_for_its_outcome() {
         "{said}"
     );
     assert!(
-        said.contains("map services in ip ferrovia: 10.96.0.10 . tcp . 80 : list"),
+        said.contains("map ip ferrovia services: 10.96.0.10 . tcp . 80 : list"),
         "{said}"
     );
     assert!(said.contains("chain ip ferrovia pick-2"), "{said}");
