@@ -73,7 +73,7 @@ fn alone(loaded: &Loaded, service: &ServiceKey, family: Family) -> (Desired, Des
     with.health_checks = std::sync::Arc::new(
         (whole.health_checks.iter())
             .filter(|(key, _)| *key == service)
-            .map(|(key, check)| (key.clone(), check.clone()))
+            .map(|(key, check)| (key.clone(), *check))
             .collect(),
     );
     (without, with)
