@@ -338,6 +338,30 @@ pub struct Ferrovia {
     /// What kube-proxy's ipvs mode does not have.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub ipvs: FerroviaIpvs,
+    /// Where commands ask the daemon.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub admin: Admin,
+    /// The page for people.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub web: Web,
+}
+
+/// `ferrovia.admin`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Admin {
+    /// Path of the socket; absent means the default, empty means none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+}
+
+/// `ferrovia.web`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Web {
+    /// Where the page is served; absent means the default, empty or port 0 means nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bind_address: Option<String>,
 }
 
 /// `ferrovia.ipvs`.
@@ -382,6 +406,12 @@ impl Document {
                 },
                 ipvs: FerroviaIpvs {
                     local_fallback: true,
+                },
+                admin: Admin {
+                    socket: Some(String::new()),
+                },
+                web: Web {
+                    bind_address: Some(String::new()),
                 },
             },
             ..Self::default()

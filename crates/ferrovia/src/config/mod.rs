@@ -29,6 +29,7 @@ use crate::logging::LogSettings;
 use crate::source::kube::ApiAccess;
 use crate::sync::Pace;
 use decode::DecodeError;
+pub use defaults::ADMIN_SOCKET;
 use gates::FeatureGates;
 use validate::FieldError;
 
@@ -57,7 +58,11 @@ pub struct Config {
     pub health: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
-    /// End if one of the two cannot be bound.
+    /// Where the page for people is served, if anywhere.
+    pub web: Option<SocketAddr>,
+    /// The socket on which commands ask the daemon, if there is one.
+    pub admin_socket: Option<PathBuf>,
+    /// End if health or metrics cannot be bound.
     pub bind_hard_fail: bool,
     /// Serve profiles where metrics are served.
     pub profiling: bool,
