@@ -15,4 +15,5 @@ pub mod plan;
 pub mod store;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 pub mod wire;

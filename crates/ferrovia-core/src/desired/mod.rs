@@ -5,6 +5,7 @@
 
 mod build;
 mod claims;
+mod explain;
 mod health;
 mod node;
 mod port;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 pub use build::{Builder, Update};
+pub use explain::{Explained, ExplainedEndpoint};
 pub use health::{HealthCheck, HealthChecks, WithoutLocal};
 pub use node::{LocalSetting, NodePortSetting, Settings};
 
