@@ -8,6 +8,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::trace::TraceMode;
 use ferrovia_host::iptables::Removed;
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::{iptables as iptables_tools, probe};
@@ -90,6 +91,16 @@ impl Mode {
         match self {
             Self::Nftables => ModeName::Nftables.name(),
             Self::Iptables(_) => ModeName::Iptables.name(),
+        }
+    }
+
+    /// The mode as far as it matters to where packets go.
+    pub fn to_trace(&self) -> TraceMode {
+        match self {
+            Self::Nftables => TraceMode::Nftables,
+            Self::Iptables(settings) => TraceMode::Iptables {
+                localhost_node_ports: settings.localhost_node_ports,
+            },
         }
     }
 

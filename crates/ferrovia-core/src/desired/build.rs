@@ -274,15 +274,22 @@ impl Desired {
         changes[noted..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
     }
 
-    /// The keys of one service lie side by side, so finding them costs no walk over the others.
     fn keys_of(&self, service: &ServiceKey) -> impl Iterator<Item = &PortKey> {
+        self.ports_of(service).map(|(key, _)| key)
+    }
+
+    /// The ports of one service. They lie side by side, so finding them costs no walk over the others.
+    pub fn ports_of(
+        &self,
+        service: &ServiceKey,
+    ) -> impl Iterator<Item = (&PortKey, &Arc<ServicePort>)> {
         let first = PortKey {
             service: service.clone(),
             name: Arc::default(),
             protocol: Protocol::Tcp,
         };
-        let from_first = self.ports.range(first..).map(|(key, _)| key);
-        from_first.take_while(move |key| key.service == *service)
+        let from_first = self.ports.range(first..);
+        from_first.take_while(move |(key, _)| key.service == *service)
     }
 }
 

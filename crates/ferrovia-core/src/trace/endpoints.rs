@@ -69,7 +69,8 @@ pub(super) fn fates(
     explained.endpoints.iter().map(fate).collect()
 }
 
-fn in_words(of: &ExplainedEndpoint, standing: Standing) -> String {
+/// Why a list has an endpoint or not, as a sentence.
+pub fn in_words(of: &ExplainedEndpoint, standing: Standing) -> String {
     let text = match standing {
         Standing::Ready => "ready",
         Standing::Draining => "terminating, but it answers and no endpoint is ready",
@@ -94,7 +95,7 @@ fn in_words(of: &ExplainedEndpoint, standing: Standing) -> String {
 }
 
 /// What became of topology hints; none where there are none.
-pub(super) fn topology_in_words(explained: &Explained) -> Option<String> {
+pub fn topology_in_words(explained: &Explained) -> Option<String> {
     let Explained {
         ready, unhinted, ..
     } = explained;

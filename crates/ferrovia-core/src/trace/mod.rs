@@ -20,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-pub use self::endpoints::EndpointFate;
+pub use self::endpoints::{EndpointFate, in_words, topology_in_words};
 pub use self::frontend::FrontendKind;
 pub use self::masquerade::Masquerade;
 pub use self::mode::TraceMode;
@@ -206,7 +206,7 @@ impl Tracer<'_> {
             affinity_seconds: found.port.affinity,
             algorithm: self.algorithm(found.port),
             topology: (policy == TrafficPolicy::Cluster)
-                .then(|| explained.as_ref().and_then(endpoints::topology_in_words))
+                .then(|| explained.as_ref().and_then(topology_in_words))
                 .flatten(),
         });
         trace
