@@ -4,6 +4,7 @@
 //! [`app`] is the wiring and [`cli`] what people type.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
@@ -19,3 +20,4 @@ pub mod notice;
 pub mod source;
 pub mod sync;
 pub mod version;
+pub mod web;

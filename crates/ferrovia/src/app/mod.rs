@@ -20,6 +20,7 @@ use jiff::Timestamp;
 
 use self::io::Io;
 use self::report::{FirstSync, Preflight, Reporter, WhenReady};
+use crate::admin::{About, Admin, History};
 use crate::config::{Action, Config, Source};
 use crate::conntrack::limits::{self, Finding};
 use crate::conntrack::worker::{Cleaned, Cleaner};
@@ -69,11 +70,14 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         io.post_notices();
         return Err(error);
     }
+    let history = Arc::new(History::default());
+    let admin = admin(&config, &mode, &io, supported, &inputs, &history)?;
+    io.serve_admin(&config, &Arc::new(admin));
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
     let watched = inputs.clone();
     let needs_tools = mode.needs_tools();
     let when_ready = move || settle_in(needs_tools, listen, take_over, watched);
-    let mut reporter = reporter(&config, &io, supported, Box::new(when_ready))?;
+    let mut reporter = reporter(&config, &io, supported, Box::new(when_ready), history)?;
     findings
         .iter()
         .filter_map(Finding::notice)
@@ -153,7 +157,7 @@ fn drop_privileges(config: &Config) {
     if matches!(config.source, Source::Manifests(_)) {
         needs.push(privileges::FILES_OF_OTHERS);
     }
-    let servers = [config.health, config.metrics];
+    let servers = [config.health, config.metrics, config.web];
     if servers
         .iter()
         .flatten()
@@ -181,6 +185,7 @@ fn reporter(
     io: &Io,
     supported: PerFamily<bool>,
     when_ready: WhenReady,
+    history: Arc<History>,
 ) -> anyhow::Result<Reporter> {
     let counted = Arc::clone(&io.metrics);
     Ok(Reporter {
@@ -194,7 +199,44 @@ fn reporter(
         counted: Received::default(),
         checked: PerFamily::default(),
         syncing: None,
+        history,
     })
+}
+
+/// What people and commands are answered from.
+fn admin(
+    config: &Config,
+    mode: &Mode,
+    io: &Io,
+    supported: PerFamily<bool>,
+    inputs: &Inputs,
+    history: &Arc<History>,
+) -> anyhow::Result<Admin> {
+    let families = Family::ALL.into_iter().filter(|family| supported[*family]);
+    let about = About {
+        node: config.settings.node_name.clone(),
+        mode: mode.name(),
+        trace: mode.to_trace(),
+        families: families.collect(),
+        source: match config.source {
+            Source::Manifests(_) => "manifests",
+            Source::Kube(_) => "kubernetes",
+        },
+    };
+    let read = if config.counters {
+        mode.connections(inputs.clone())
+            .map_err(anyhow::Error::from_boxed)?
+    } else {
+        None
+    };
+    let health = Arc::clone(&io.health);
+    Ok(Admin::new(
+        about,
+        inputs.clone(),
+        health,
+        Arc::clone(history),
+        read,
+    ))
 }
 
 fn count_cleaned(metrics: &Metrics, cleaned: Cleaned) {
