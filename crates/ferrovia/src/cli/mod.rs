@@ -8,6 +8,7 @@ mod help;
 mod output;
 mod plan;
 mod run;
+mod top;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -35,7 +36,7 @@ Run it (needs CAP_NET_ADMIN):
 Rules stay in the kernel when ferrovia ends, so that a restart or an upgrade interrupts nothing; `ferrovia cleanup` removes them.";
 
 /// The commands and what each is for.
-const COMMANDS: [(&str, &str); 4] = [
+const COMMANDS: [(&str, &str); 5] = [
     ("run", "Run the proxy; the same as no command"),
     (
         "plan",
@@ -44,6 +45,10 @@ const COMMANDS: [(&str, &str); 4] = [
     (
         "counters",
         "Show how many connections each service and each endpoint got",
+    ),
+    (
+        "top",
+        "Show services and endpoints with their connections, live, from the running daemon",
     ),
     ("cleanup", "Remove our rules from the kernel"),
 ];
@@ -101,6 +106,8 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     /// Show how many connections each service and each endpoint got, read from the kernel
     Counters(counters::CountersArgs),
+    /// Show services and endpoints with their connections, live, from the running daemon
+    Top(top::TopArgs),
     /// Remove our rules from the kernel
     Cleanup(cleanup::CleanupArgs),
 }
@@ -153,7 +160,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()>
     }
     command_first(&mut arguments);
     match arguments.first().map(String::as_str) {
-        Some("plan" | "counters" | "cleanup") => other_command(arguments),
+        Some("plan" | "counters" | "top" | "cleanup") => other_command(arguments),
         Some("help") => {
             arguments.remove(0);
             arguments.push("--help".to_owned());
@@ -195,6 +202,7 @@ fn other_command(arguments: Vec<String>) -> anyhow::Result<()> {
     match cli.command {
         Command::Plan(args) => plan::plan(&args),
         Command::Counters(args) => counters::counters(&args),
+        Command::Top(args) => top::top(args),
         Command::Cleanup(args) => cleanup::cleanup(args.kube_proxy),
     }
 }
