@@ -90,6 +90,7 @@ fn a_new_address_of_the_node_answers_node_ports() {
     command.args([
         "--node-name=node-1",
         "--nodeport-addresses=198.51.100.64/26",
+        "--admin-socket=",
     ]);
     let mut child = command.spawn().expect("ferrovia can be started");
     node.expect_soon("outside > 198.51.100.10:30080 => refused");
@@ -112,7 +113,11 @@ fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
         .arg("run")
         .arg("--manifests")
         .arg(node.folder())
-        .args(["--node-name=node-1", "--min-sync-period=3s"]);
+        .args([
+            "--node-name=node-1",
+            "--min-sync-period=3s",
+            "--admin-socket=",
+        ]);
     let begin = std::time::Instant::now();
     let mut child = command.spawn().expect("ferrovia can be started");
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");

@@ -87,6 +87,8 @@ impl Node {
                 "--node-name=node-1",
                 "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
                 "--nodeport-addresses=all",
+                // All of these daemons would want the same file.
+                "--admin-socket=",
             ]);
         command
     }

@@ -63,6 +63,7 @@ impl Node {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args([
+                "--admin-socket=",
                 &format!("--hostname-override={NODE}"),
                 &format!("--cluster-cidr={CLUSTER_CIDR}"),
                 "--proxy-mode=nftables",
