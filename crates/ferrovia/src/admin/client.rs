@@ -85,10 +85,10 @@ impl Client {
     /// In one line, with what to try.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
         let (code, body) = self.exchange(path)?;
-        let answer: Value = serde_json::from_slice(&body).map_err(|error| self.strange(error))?;
+        let answer: Value = serde_json::from_slice(&body).map_err(|error| self.strange(&error))?;
         let theirs = answer["version"].as_str().unwrap_or_default();
         if theirs.is_empty() {
-            return Err(self.strange("it does not say its version"));
+            return Err(self.strange(&"it does not say its version"));
         }
         if theirs != VERSION {
             return Err(ClientError::OtherVersion {
@@ -118,7 +118,7 @@ impl Client {
             .take(LARGEST)
             .read_to_end(&mut answer)
             .map_err(failed)?;
-        read(&answer).map_err(|what| self.strange(what))
+        read(&answer).map_err(|what| self.strange(&what))
     }
 
     fn failed(&self, source: io::Error) -> ClientError {
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// What to say of an answer that cannot be understood.
-    pub(crate) fn strange(&self, what: impl ToString) -> ClientError {
+    pub(crate) fn strange(&self, what: &impl ToString) -> ClientError {
         ClientError::Strange {
             path: self.path.clone(),
             what: what.to_string(),

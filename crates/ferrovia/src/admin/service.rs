@@ -99,10 +99,10 @@ impl Admin {
         let known = self.ask(move |engine| Known::of(engine, &asked, mode));
         let known = known.await?.ok_or_else(missing)?;
         let admin = Arc::clone(self);
-        blocking(move || admin.describe(&key, known)).await
+        blocking(move || admin.describe(&key, &known)).await
     }
 
-    fn describe(&self, key: &ServiceKey, known: Known) -> Value {
+    fn describe(&self, key: &ServiceKey, known: &Known) -> Value {
         let sample = self.rates.sample();
         let counting = self.rates.is_counting() && sample.error().is_none();
         let ports = known

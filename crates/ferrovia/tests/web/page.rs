@@ -127,7 +127,13 @@ fn thousands_of_services_are_a_few_rows() {
         ("many-phone-dark", 390, 844, true),
     ] {
         browser.dress(width, height, is_dark);
-        browser.wait_for("document.querySelector('.trow')");
+        let theme = if is_dark { "dark" } else { "light" };
+        browser.wait_for(&format!(
+            "document.documentElement.dataset.theme === '{theme}'"
+        ));
+        // The numbers stay in sight however narrow the window is.
+        browser.wait_for("[...document.querySelectorAll('.trow:not([hidden]) .rate span')].some((n) => n.textContent && n.getBoundingClientRect().right <= innerWidth)");
+        browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
         browser.shot(name);
     }
     was_well_behaved(&browser);

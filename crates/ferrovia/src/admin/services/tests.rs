@@ -95,5 +95,5 @@ fn a_row_says_what_it_knows() {
     assert_eq!(row["ports"], serde_json::json!(["80/tcp"]));
     assert_eq!(row["nodePorts"], serde_json::json!([30021]));
     assert_eq!(row["endpoints"]["in"], 3);
-    assert_eq!(row["connections"], serde_json::Value::Null);
+    assert_eq!(row["connections"], Value::Null);
 }

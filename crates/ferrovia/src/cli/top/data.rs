@@ -182,7 +182,7 @@ pub(super) fn fetch(client: &Client, wanted: &Wanted) -> Result<Data, ClientErro
 
 fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, ClientError> {
     let answer = client.get(path)?;
-    serde_json::from_value(answer).map_err(|error| client.strange(error))
+    serde_json::from_value(answer).map_err(|error| client.strange(&error))
 }
 
 /// A rate for people: one digit after the point where that matters.
