@@ -9,7 +9,7 @@ use ferrovia::metrics::{
     Connections, DEFAULT_MAX_SERIES, Failures, Feature, Metrics, Refused, Traffic,
 };
 use ferrovia::sync::backend::Written;
-use ferrovia::sync::{Outcome, SyncKind};
+use ferrovia::sync::{Brief, Outcome, SyncKind};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{PortKey, Protocol, ServiceKey};
 use jiff::Timestamp;
@@ -33,6 +33,7 @@ fn outcome(kind: SyncKind, succeeds: bool) -> Outcome {
         family: Family::V4,
         kind,
         repaired: false,
+        brief: Brief::default(),
         took: MS,
         triggers: Vec::new(),
         cleanup: None,

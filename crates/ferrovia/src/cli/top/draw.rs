@@ -147,7 +147,7 @@ fn endpoints(frame: &mut Frame<'_>, state: &State, area: Rect) {
     let widths = [
         Constraint::Fill(2),
         Constraint::Fill(1),
-        Constraint::Length(18),
+        Constraint::Length(21),
         Constraint::Length(8),
         Constraint::Length(11),
         Constraint::Fill(2),
@@ -176,8 +176,11 @@ fn of_port(port: &Port) -> Vec<TableRow<'static>> {
         "internal {}, external {}",
         port.internal_policy, port.external_policy
     );
-    let head = format!("{name}/{} {}  {policies}", port.protocol, port.family);
-    let mut rows = vec![TableRow::new([Cell::from(head).bold()])];
+    let head = format!("{name}/{} {}", port.protocol, port.family);
+    let mut rows = vec![
+        TableRow::new([&*head, "", "", "", "", &policies].map(str::to_owned))
+            .style(Style::new().bold()),
+    ];
     rows.extend(port.endpoints.iter().map(endpoint));
     rows
 }

@@ -72,6 +72,8 @@ fn services_and_endpoints_are_drawn() {
     for words in [
         "10.244.1.10:8080",
         "50.0 %, local 100 %",
+        "http/tcp IPv4",
+        "external Local",
         "out",
         "not ready",
     ] {
