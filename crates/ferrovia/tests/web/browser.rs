@@ -238,10 +238,20 @@ impl Browser {
 }
 
 impl Drop for Browser {
+    /// Asked to, it ends with all its processes; killed, it would leave some behind for a moment, which go on writing.
     fn drop(&mut self) {
+        let _ = self
+            .pipe
+            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.profile);
+        while std::fs::remove_dir_all(&self.profile).is_err() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
