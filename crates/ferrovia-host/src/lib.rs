@@ -4,7 +4,8 @@
 //! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
 //! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
 //! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
-//! needed, and [`probe`] says at start what this kernel lacks.
+//! needed, [`probe`] says at start what this kernel lacks, [`survey`] reads what a node looks like, and [`scratch`] makes a small network of
+//! its own to try rules out in.
 #![deny(unsafe_code)]
 
 pub mod addr;
@@ -16,7 +17,9 @@ pub mod netlink;
 pub mod nft;
 pub mod privileges;
 pub mod probe;
+pub mod scratch;
 pub mod signal;
+pub mod survey;
 pub mod sysctl;
 
 use std::time::Duration;

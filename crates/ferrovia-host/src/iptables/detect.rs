@@ -134,7 +134,7 @@ fn parse_version(text: &str) -> Option<[u32; 3]> {
 }
 
 /// Before 1.8 there was only one.
-fn backend_of(version: &str) -> Backend {
+pub(super) fn backend_of(version: &str) -> Backend {
     if version.contains("nf_tables") {
         Backend::Nft
     } else {

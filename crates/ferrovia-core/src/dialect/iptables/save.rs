@@ -23,6 +23,8 @@ pub struct Chain<'a> {
     pub name: &'a str,
     /// Whether the kernel sends packets here by itself; such a chain has a policy and cannot be deleted.
     pub built_in: bool,
+    /// Its policy is to drop what no rule decides about.
+    pub drops: bool,
 }
 
 /// A rule, as the text that made it.
@@ -198,6 +200,7 @@ fn chain(line: &str) -> Option<Chain<'_>> {
     Some(Chain {
         name,
         built_in: policy != "-",
+        drops: policy == "DROP",
     })
 }
 
