@@ -33,8 +33,12 @@ const ROUTE_GATEWAY: u16 = 5;
 const ROUTE_OUT: u16 = 4;
 /// IPv6 addresses are not tried out on the link first, which takes a second.
 const NO_DUPLICATE_DETECTION: u8 = 2;
-/// In the header of a route: the main table, made by an administrator, for everywhere, an ordinary one.
-const ROUTE_KIND: [u8; 4] = [254, 4, 0, 1];
+/// In the header of a route: which table, who made it, how far it reaches, and that it is an ordinary one.
+const TABLE_MAIN: u8 = 254;
+const MADE_AT_BOOT: u8 = 3;
+const SCOPE_UNIVERSE: u8 = 0;
+const SCOPE_LINK: u8 = 253;
+const UNICAST: u8 = 1;
 /// The loopback device is always the first.
 const LOOPBACK: u32 = 1;
 
@@ -146,6 +150,8 @@ fn set_up_node(pod: &File, addresses: &[Addresses]) -> Result<(), Error> {
     wiring.link_up(link)?;
     for one in addresses {
         wiring.add_address(link, one.node, one.prefix)?;
+        // A packet needs some way out to be sent at all, even if rules then send it elsewhere.
+        wiring.add_default_route(link, family(one.node), None)?;
     }
     // These are the namespace's own; a new one may have them off.
     for setting in [
@@ -169,7 +175,7 @@ fn set_up_pod(addresses: &[Addresses]) -> Result<(), Error> {
     wiring.link_up(link)?;
     for one in addresses {
         wiring.add_address(link, one.pod, one.prefix)?;
-        wiring.add_default_route(link, one.node)?;
+        wiring.add_default_route(link, family(one.node), Some(one.node))?;
     }
     Ok(())
 }
@@ -241,12 +247,20 @@ impl Wiring {
         )
     }
 
-    fn add_default_route(&mut self, link: u32, gateway: IpAddr) -> Result<(), Error> {
+    fn add_default_route(
+        &mut self,
+        link: u32,
+        family: u8,
+        gateway: Option<IpAddr>,
+    ) -> Result<(), Error> {
+        // Without a gateway, whoever is addressed is taken to be on the link.
+        let scope = gateway.map_or(SCOPE_LINK, |_| SCOPE_UNIVERSE);
         self.ask("add a route", NEW_ROUTE, flags::CREATE, |w| {
-            w.raw(&[family(gateway), 0, 0, 0]);
-            w.raw(&ROUTE_KIND);
+            w.raw(&[family, 0, 0, 0, TABLE_MAIN, MADE_AT_BOOT, scope, UNICAST]);
             w.raw(&[0; 4]);
-            w.bytes(ROUTE_GATEWAY, &octets(gateway));
+            if let Some(gateway) = gateway {
+                w.bytes(ROUTE_GATEWAY, &octets(gateway));
+            }
             w.bytes(ROUTE_OUT, &link.to_ne_bytes());
         })
     }

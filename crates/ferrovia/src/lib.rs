@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod conntrack;
 pub mod counters;
+pub mod doctor;
 pub mod families;
 pub mod health;
 pub mod http;
