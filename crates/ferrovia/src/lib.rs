@@ -15,6 +15,7 @@ pub mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod migrate;
 pub mod mode;
 pub mod notice;
 pub mod source;

@@ -3,14 +3,18 @@
 
 mod cleanup;
 mod counters;
+mod doctor;
 mod flags;
+mod given;
 mod help;
+mod migrate;
 mod output;
 mod plan;
 mod run;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 pub use flags::ShapeFlags;
@@ -35,7 +39,7 @@ Run it (needs CAP_NET_ADMIN):
 Rules stay in the kernel when ferrovia ends, so that a restart or an upgrade interrupts nothing; `ferrovia cleanup` removes them.";
 
 /// The commands and what each is for.
-const COMMANDS: [(&str, &str); 4] = [
+const COMMANDS: [(&str, &str); 6] = [
     ("run", "Run the proxy; the same as no command"),
     (
         "plan",
@@ -44,6 +48,14 @@ const COMMANDS: [(&str, &str); 4] = [
     (
         "counters",
         "Show how many connections each service and each endpoint got",
+    ),
+    (
+        "doctor",
+        "Look for what is wrong with this node, and say what to do",
+    ),
+    (
+        "migrate",
+        "Say what would change with another mode, and how to switch",
     ),
     ("cleanup", "Remove our rules from the kernel"),
 ];
@@ -101,6 +113,12 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     /// Show how many connections each service and each endpoint got, read from the kernel
     Counters(counters::CountersArgs),
+    /// Look for what is wrong with this node as far as Services are concerned, and say what to do; changes nothing. Ends with 0 if nothing
+    /// is worse than a note, 1 for warnings, 2 for problems, 3 if it could not look
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Say which Services and settings would behave differently in another mode, and how to switch; changes nothing. With --check it ends
+    /// with 0 if nothing changes, 1 if something does, 2 on an error
+    Migrate(Box<migrate::MigrateArgs>),
     /// Remove our rules from the kernel
     Cleanup(cleanup::CleanupArgs),
 }
@@ -140,7 +158,7 @@ impl UsageError {
 }
 
 /// Does what the arguments ask for. The first is the name the program was called by.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     let mut arguments = arguments.into_iter();
     let name = arguments.next().unwrap_or_default();
     let program = Program::called(&name);
@@ -149,18 +167,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()>
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
     if program == Program::KubeProxy {
-        return run::run(program, arguments);
+        return run::run(program, arguments).map(|()| ExitCode::SUCCESS);
     }
     command_first(&mut arguments);
     match arguments.first().map(String::as_str) {
-        Some("plan" | "counters" | "cleanup") => other_command(arguments),
+        Some("plan" | "counters" | "doctor" | "migrate" | "cleanup") => other_command(arguments),
         Some("help") => {
             arguments.remove(0);
             arguments.push("--help".to_owned());
             main(std::iter::once(name).chain(arguments.into_iter().map(Into::into)))
         }
-        Some("run") => run::run(program, arguments.split_off(1)),
-        _ => run::run(program, arguments),
+        Some("run") => run::run(program, arguments.split_off(1)).map(|()| ExitCode::SUCCESS),
+        _ => run::run(program, arguments).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -186,15 +204,18 @@ fn command_first(arguments: &mut [String]) {
     }
 }
 
-fn other_command(arguments: Vec<String>) -> anyhow::Result<()> {
+fn other_command(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
     let cli = Cli::parse_from(std::iter::once("ferrovia".to_owned()).chain(arguments));
     let _ = logging::init(&LogSettings {
         verbosity: cli.verbosity,
         ..LogSettings::default()
     });
-    match cli.command {
+    let done = match cli.command {
+        Command::Doctor(args) => return doctor::doctor(&args),
+        Command::Migrate(args) => return migrate::migrate(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Counters(args) => counters::counters(&args),
         Command::Cleanup(args) => cleanup::cleanup(args.kube_proxy),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

@@ -135,7 +135,7 @@ fn grouped(findings: &[Finding]) -> Vec<(Area, Vec<&Finding>)> {
 }
 
 /// Text behind a label, broken between words; further lines begin where the text does.
-fn hanging(label: &str, text: &str) -> String {
+pub(crate) fn hanging(label: &str, text: &str) -> String {
     let indent = label.chars().count();
     let mut out = label.to_owned();
     let mut column = indent;

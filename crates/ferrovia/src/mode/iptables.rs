@@ -32,7 +32,7 @@ impl Default for IptablesSettings {
 
 impl IptablesSettings {
     /// What the configuration asks for.
-    pub(super) fn of(config: &Config) -> Self {
+    pub fn of(config: &Config) -> Self {
         Self {
             localhost_node_ports: config.localhost_node_ports
                 && covers_loopback(&config.settings.node_ports),
