@@ -2,8 +2,12 @@
 
 use std::fmt;
 use std::fs;
+use std::io::Read as _;
 
 use super::printable;
+
+/// More of a command line is not read.
+const LONGEST_LINE: u64 = 4096;
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +37,40 @@ pub fn running() -> Vec<Process> {
     running
 }
 
-/// Whether only some of the machine's processes can be seen: the first one we see is not the machine's.
+/// Those of them that have the network of this thread. Of other users' processes only the privileged can tell.
+pub fn of_this_network() -> Vec<Process> {
+    let Ok(ours) = fs::read_link("/proc/thread-self/ns/net") else {
+        return Vec::new();
+    };
+    let mut running = running();
+    running.retain(|process| {
+        let theirs = fs::read_link(format!("/proc/{}/ns/net", process.pid));
+        theirs.is_ok_and(|theirs| theirs == ours)
+    });
+    running
+}
+
+/// The first words a process was started with after its own name; nothing if that cannot be seen.
+pub fn arguments(process: &Process) -> Vec<String> {
+    let path = format!("/proc/{}/cmdline", process.pid);
+    let mut line = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(LONGEST_LINE).read_to_end(&mut line));
+    if read.is_err() {
+        return Vec::new();
+    }
+    let words = line.split(|byte| *byte == 0).skip(1);
+    words
+        .filter(|word| !word.is_empty())
+        .map(|word| printable(&String::from_utf8_lossy(word)))
+        .collect()
+}
+
+/// Whether only some of the machine's processes can be seen: in a container with numbers of its own, or without rights.
 pub fn are_partly_hidden() -> bool {
-    // The first process of a machine is the parent of kernel threads, of which there is always this one.
+    // The machine's second process is the parent of all kernel threads. It has the network that every other process was born with.
     let kernel_thread = fs::read_to_string("/proc/2/comm");
-    !kernel_thread.is_ok_and(|name| name.trim() == "kthreadd")
+    let is_there = kernel_thread.is_ok_and(|name| name.trim() == "kthreadd");
+    !is_there || fs::read_link("/proc/2/ns/net").is_err()
 }
 
 fn process(pid: u32) -> Option<Process> {
@@ -56,5 +89,8 @@ mod tests {
     fn this_process_runs() {
         let ours = std::process::id();
         assert!(running().iter().any(|process| process.pid == ours));
+        let here = of_this_network();
+        let this = here.iter().find(|process| process.pid == ours).unwrap();
+        assert_eq!(arguments(this).len(), std::env::args().count() - 1);
     }
 }

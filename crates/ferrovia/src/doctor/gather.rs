@@ -8,10 +8,11 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::nft::view::View;
-use ferrovia_host::iptables::{Backend, Saved, detect, saved};
+use ferrovia_host::iptables::{Backend, Saved, saved};
 use ferrovia_host::nft::Nft;
 use ferrovia_host::survey::chains::{Ruleset, of_saved};
 use ferrovia_host::survey::modules::Modules;
+use ferrovia_host::survey::processes::Process;
 use ferrovia_host::survey::{flows, links, processes, routes, settings, sockets};
 use ferrovia_host::{addr, probe};
 
@@ -192,13 +193,22 @@ fn look_at_iptables(facts: &mut Facts) {
     if facts.kernel.nftables.is_none() {
         return facts.could_not_see("iptables rules", "reading them needs CAP_NET_ADMIN", true);
     }
-    let detected = detect(&facts.families);
-    facts.kernel.iptables = Some(match detected {
-        Ok(detected) => Ok(format!("{} ({})", detected.backend, detected.reason)),
-        Err(error) => Err(error.to_string()),
-    });
-    for ruleset in saved() {
-        look_at_saved(facts, &ruleset);
+    let rulesets = saved();
+    facts.kernel.iptables = Some(tools(&facts.families, &rulesets));
+    for ruleset in &rulesets {
+        look_at_saved(facts, ruleset);
+    }
+}
+
+/// The tools that the iptables mode could use, or what is missing.
+fn tools(families: &[Family], rulesets: &[Saved]) -> Result<String, String> {
+    let has_tool = |family: &Family| rulesets.iter().any(|ruleset| ruleset.family == *family);
+    match families.iter().find(|family| !has_tool(family)) {
+        Some(family) => Err(format!("there are no {family} tools on PATH")),
+        None => {
+            let tools: Vec<_> = rulesets.iter().map(|ruleset| ruleset.tool.as_str()).collect();
+            Ok(tools.join(", "))
+        }
     }
 }
 
@@ -231,12 +241,24 @@ fn look_at_saved(facts: &mut Facts, ruleset: &Saved) {
 
 fn look_at_processes(facts: &mut Facts) {
     let ours = process::id();
-    facts.processes = processes::running();
-    facts.processes.retain(|process| process.pid != ours);
+    facts.processes = processes::of_this_network();
+    facts
+        .processes
+        .retain(|process| process.pid != ours && !is_command(process));
     if processes::are_partly_hidden() {
-        let why = "only some of the machine's processes can be seen from here; in a container, hostPID shows them";
+        let why = "only some of the machine's processes can be seen from here; root can, and in a container hostPID shows them";
         facts.could_not_see("other proxies and firewalls by their processes", why, false);
     }
+}
+
+/// It is one of our commands, such as this one, and not the daemon.
+fn is_command(process: &Process) -> bool {
+    if process.name != "ferrovia" {
+        return false;
+    }
+    let arguments = processes::arguments(process);
+    let first = arguments.first();
+    first.is_some_and(|first| !first.starts_with('-') && first != "run")
 }
 
 fn look_at_sockets(facts: &mut Facts) {

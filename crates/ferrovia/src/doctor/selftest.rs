@@ -358,7 +358,6 @@ mod tests {
 
     #[test]
     fn every_connection_works_here_and_nothing_is_left_behind() {
-        let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
         let generation = || Nft::open().and_then(|mut nft| nft.generation()).unwrap();
         let before = generation();
         let trials = run(&probe::supported_families()).unwrap();
@@ -371,7 +370,6 @@ mod tests {
             before,
             "the tests' own namespace was written to"
         );
-        assert!(threads() > 0);
     }
 
     #[test]

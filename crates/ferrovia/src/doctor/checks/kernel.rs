@@ -44,7 +44,7 @@ fn nftables(facts: &Facts) -> Option<Finding> {
 fn iptables(facts: &Facts) -> Option<Finding> {
     let check = "kernel/iptables";
     Some(match facts.kernel.iptables.as_ref()? {
-        Ok(tools) => KERNEL.ok(check, format!("the iptables mode would use {tools}")),
+        Ok(tools) => KERNEL.ok(check, format!("the iptables mode has its tools: {tools}")),
         Err(lack) if facts.mode == Some(ModeName::Iptables) => KERNEL.problem(
             check,
             format!("the iptables mode cannot work: {lack}"),

@@ -32,6 +32,11 @@ impl Foreign<'_> {
         points.contains(&self.chain.point)
     }
 
+    /// Nobody knows whose it is, and it sees packets before we do.
+    fn is_unknown_and_first(&self) -> bool {
+        self.owners.is_empty() && self.chain.priority < OUR_TRANSLATION
+    }
+
     /// The cluster's network has rules here, and knows what it does.
     fn has_network(&self) -> bool {
         let mut owners = self.owners.iter();
@@ -64,12 +69,12 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Not our own, nor a proxy's, of which another check speaks. In iptables mode our rules let forwarded packets of Services pass.
+/// Not our own, nor a proxy's, of which another check speaks. In iptables and ipvs mode our rules let forwarded packets of Services pass.
 fn is_foreign(facts: &Facts, foreign: &Foreign<'_>) -> bool {
     let proxies = [Owner::Ferrovia, Owner::KubeProxy, Owner::Kubelet];
     let only_proxies =
         !foreign.owners.is_empty() && foreign.owners.iter().all(|owner| proxies.contains(owner));
-    let lets_pass = facts.mode == Some(ModeName::Iptables)
+    let lets_pass = matches!(facts.mode, Some(ModeName::Iptables | ModeName::Ipvs))
         && foreign.owners.contains(&Owner::KubeProxy)
         && foreign.chain.point == HookPoint::Forward;
     // The policy of a chain is nobody's: it may have been made by the proxy and set by somebody else.
@@ -157,10 +162,7 @@ fn translated(foreign: &[Foreign<'_>]) -> Option<Finding> {
             && foreign.chain.deeds.translates_destination
             && foreign.chain.priority <= OUR_TRANSLATION
     });
-    let is_unknown = |foreign: &&&Foreign<'_>| {
-        foreign.owners.is_empty() && foreign.chain.priority < OUR_TRANSLATION
-    };
-    let severity = if translating.iter().any(|foreign| is_unknown(&foreign)) {
+    let severity = if translating.iter().any(|foreign| foreign.is_unknown_and_first()) {
         Severity::Warning
     } else {
         Severity::Note

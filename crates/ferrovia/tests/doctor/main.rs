@@ -1,0 +1,12 @@
+//! `ferrovia doctor` and `ferrovia migrate` as people run them, on nodes that have something.
+//!
+//! - `rules`: rules of Docker, of firewalld, of both iptables rulesets, of a kube-proxy
+//! - `node`: ports, settings, the self-test, and what can be seen without rights
+//! - `migrate`: what would change
+//!
+//! Needs root, nft, iptables and setpriv.
+
+mod migrate;
+mod node;
+mod rules;
+mod support;
