@@ -206,7 +206,10 @@ fn tools(families: &[Family], rulesets: &[Saved]) -> Result<String, String> {
     match families.iter().find(|family| !has_tool(family)) {
         Some(family) => Err(format!("there are no {family} tools on PATH")),
         None => {
-            let tools: Vec<_> = rulesets.iter().map(|ruleset| ruleset.tool.as_str()).collect();
+            let tools: Vec<_> = rulesets
+                .iter()
+                .map(|ruleset| ruleset.tool.as_str())
+                .collect();
             Ok(tools.join(", "))
         }
     }

@@ -112,7 +112,7 @@ pub fn described(chain: &HookedChain, owners: &BTreeSet<Owner>) -> String {
         return place;
     }
     let names: Vec<_> = owners.iter().map(|owner| owner.name()).collect();
-    format!("{place}, with rules of {}", names.join(" and "))
+    format!("{place} (rules of {})", names.join(" and "))
 }
 
 /// What the tools call a family.

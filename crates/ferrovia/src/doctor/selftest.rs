@@ -93,21 +93,23 @@ pub fn run(families: &[Family]) -> Result<Vec<Trial>, scratch::Error> {
     let links: Vec<Addresses> = plans.iter().map(|plan| plan.link).collect();
     let (to_node, from_pod) = mpsc::channel();
     let (to_pod, from_node) = mpsc::channel();
-    let (plans, on_both) = (&plans, &plans);
+    let plans = &plans;
     let on_node = move || node_side(plans, &from_pod, &to_pod);
     let in_pod = move || pod_side(plans, &from_node, &to_node);
     let (node, pod) = scratch::node_and_pod(&links, on_node, in_pod)?;
     let failed = |error: &String| {
         let what = "rules can be written and servers started";
-        let trials = on_both.iter();
+        let trials = plans.iter();
         trials
             .map(|plan| plan.trial("self-test/rules", what, Err(error.clone())))
             .collect()
     };
-    Ok(match (node, pod) {
+    let mut trials: Vec<Trial> = match (node, pod) {
         (Ok(trials), Ok(more)) => trials.into_iter().chain(more).collect(),
         (Err(error), _) | (_, Err(error)) => failed(&error),
-    })
+    };
+    trials.sort_by_key(|trial| trial.family.name());
+    Ok(trials)
 }
 
 impl Plan {

@@ -107,10 +107,10 @@ pub fn summary(report: &Report) -> String {
     } else {
         bad.join(", ")
     };
-    let mut line = format!(
-        "{found}; {} things are as they should be",
-        report.count(Severity::Ok)
-    );
+    let mut line = match report.count(Severity::Ok) {
+        1 => format!("{found}; 1 thing is as it should be"),
+        well => format!("{found}; {well} things are as they should be"),
+    };
     if !report.unseen.is_empty() {
         let _ = write!(line, "; {} could not be looked at", report.unseen.len());
     }

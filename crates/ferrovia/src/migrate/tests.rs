@@ -232,7 +232,7 @@ fn the_steps_name_the_mode_and_the_way_back() {
             "{steps}"
         );
         assert!(
-            steps.lines().all(|line| line.chars().count() <= 120),
+            steps.lines().all(|line| line.chars().count() <= 100),
             "{steps}"
         );
     }

@@ -17,9 +17,9 @@ fn docker_closes_forwarding_and_takes_ports() {
     report.expect(
         "rules/forward",
         "warning",
-        "chain FORWARD of ip filter, with rules of Docker",
+        "chain FORWARD of ip filter (rules of Docker)",
     );
-    report.expect("rules/translated", "note", "with rules of Docker");
+    report.expect("rules/translated", "note", "(rules of Docker)");
     assert_eq!(report.code, Some(1));
 }
 
@@ -47,7 +47,7 @@ END",
     report.expect(
         "rules/forward",
         "warning",
-        "chain filter_FORWARD of inet firewalld, with rules of firewalld",
+        "chain filter_FORWARD of inet firewalld (rules of firewalld)",
     );
     report.expect("rules/early", "note", "raw_PREROUTING");
     report.expect("rules/firewall", "note", "firewalld");

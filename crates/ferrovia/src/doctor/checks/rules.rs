@@ -162,7 +162,10 @@ fn translated(foreign: &[Foreign<'_>]) -> Option<Finding> {
             && foreign.chain.deeds.translates_destination
             && foreign.chain.priority <= OUR_TRANSLATION
     });
-    let severity = if translating.iter().any(|foreign| foreign.is_unknown_and_first()) {
+    let severity = if translating
+        .iter()
+        .any(|foreign| foreign.is_unknown_and_first())
+    {
         Severity::Warning
     } else {
         Severity::Note

@@ -42,7 +42,7 @@ fn dockers_forward_policy_is_a_warning_that_names_docker() {
     assert!(
         forward
             .what
-            .contains("chain FORWARD of iptables-legacy filter, with rules of Docker"),
+            .contains("chain FORWARD of iptables-legacy filter (rules of Docker)"),
         "{}",
         forward.what
     );
@@ -80,7 +80,7 @@ fn firewalld_is_told_by_its_table_and_by_its_process() {
     let all = findings(vec![forward]);
     let what = &found(&all, "rules/forward").unwrap().what;
     assert!(
-        what.contains("of inet firewalld, with rules of firewalld"),
+        what.contains("of inet firewalld (rules of firewalld)"),
         "{what}"
     );
     assert!(found(&all, "rules/firewall").is_some());
