@@ -47,7 +47,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(COULD_NOT_LOOK));
         }
     };
-    let report = examine(&gather(asked));
+    let report = examine(&gather(&asked));
     match args.output {
         Format::Json => print(format_args!("{:#}\n", to_json(&report)))?,
         Format::Text => print(Text {

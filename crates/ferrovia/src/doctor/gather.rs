@@ -49,7 +49,7 @@ pub struct Asked {
 }
 
 /// Looks at this node, in the network namespace of this thread. Changes nothing.
-pub fn gather(asked: Asked) -> Facts {
+pub fn gather(asked: &Asked) -> Facts {
     let mut facts = Facts {
         mode: asked.mode,
         families: probe::supported_families(),
@@ -75,10 +75,10 @@ pub fn gather(asked: Asked) -> Facts {
 }
 
 impl Facts {
-    fn could_not_see(&mut self, what: &str, why: impl ToString, essential: bool) {
+    fn could_not_see(&mut self, what: &str, why: impl Into<String>, essential: bool) {
         self.unseen.push(Unseen {
             what: what.to_owned(),
-            why: why.to_string(),
+            why: why.into(),
             essential,
         });
     }
@@ -89,7 +89,11 @@ fn look_at_kernel(facts: &mut Facts) {
     match probe::nftables(&facts.families) {
         Ok(()) => facts.kernel.nftables = Some(Ok(())),
         Err(error @ (probe::Error::NoNetAdmin | probe::Error::Unreadable { .. })) => {
-            facts.could_not_see("whether the kernel can do the nftables mode", error, true);
+            facts.could_not_see(
+                "whether the kernel can do the nftables mode",
+                error.to_string(),
+                true,
+            );
         }
         Err(error) => facts.kernel.nftables = Some(Err(error.to_string())),
     }
@@ -113,7 +117,7 @@ fn look_at_settings(facts: &mut Facts) {
 fn look_at_links(facts: &mut Facts) {
     match links::links() {
         Ok(links) => facts.links = links,
-        Err(error) => facts.could_not_see("the network interfaces", error, true),
+        Err(error) => facts.could_not_see("the network interfaces", error.to_string(), true),
     }
     facts.uplinks = routes::default_interfaces();
     facts.accept_ra = settings::of_interfaces("net/ipv6/conf", "accept_ra");
@@ -147,7 +151,7 @@ fn look_at_tables(facts: &mut Facts, with_node_ports: bool) {
     let what = "nftables rules, ours and others'";
     let mut nft = match Nft::open().and_then(|mut nft| nft.generation().map(|_| nft)) {
         Ok(nft) => nft,
-        Err(error) => return facts.could_not_see(what, error, true),
+        Err(error) => return facts.could_not_see(what, error.to_string(), true),
     };
     for family in Family::ALL {
         match nft.observe(family, TABLE, &PREDECESSORS) {
@@ -162,14 +166,16 @@ fn look_at_tables(facts: &mut Facts, with_node_ports: bool) {
                     facts.node_ports.extend(node_ports(&View::of(&observed)));
                 }
             }
-            Err(error) => facts.could_not_see(&format!("our {family} table"), error, true),
+            Err(error) => {
+                facts.could_not_see(&format!("our {family} table"), error.to_string(), true);
+            }
         }
     }
     facts.node_ports.sort_unstable();
     facts.node_ports.dedup();
     match nft.hooked_chains() {
         Ok(chains) => facts.chains.extend(chains),
-        Err(error) => facts.could_not_see(what, error, true),
+        Err(error) => facts.could_not_see(what, error.to_string(), true),
     }
 }
 
@@ -220,7 +226,7 @@ fn look_at_saved(facts: &mut Facts, ruleset: &Saved) {
         Ok(text) => text,
         Err(error) => {
             let what = format!("the rules of {}", ruleset.tool);
-            return facts.could_not_see(&what, error, true);
+            return facts.could_not_see(&what, error.to_string(), true);
         }
     };
     let kind = match ruleset.backend {
@@ -277,7 +283,7 @@ fn look_at_sockets(facts: &mut Facts) {
             facts.owners = owners;
             facts.listeners = Some(listeners);
         }
-        Err(error) => facts.could_not_see("who listens on node ports", error, true),
+        Err(error) => facts.could_not_see("who listens on node ports", error.to_string(), true),
     }
 }
 
@@ -296,6 +302,6 @@ fn try_connections(facts: &mut Facts) {
         Err(error) if error.is_denied() => {
             facts.could_not_see(what, format!("{error}; that needs CAP_SYS_ADMIN"), true);
         }
-        Err(error) => facts.could_not_see(what, error, true),
+        Err(error) => facts.could_not_see(what, error.to_string(), true),
     }
 }

@@ -123,7 +123,7 @@ impl Plan {
     }
 
     /// What the node tries.
-    fn from_node(&self) -> Vec<Trial> {
+    fn tried_on_node(&self) -> Vec<Trial> {
         let Addresses { node, .. } = self.link;
         let [of_pod, of_node, empty] = self.services;
         vec![
@@ -151,7 +151,7 @@ impl Plan {
     }
 
     /// What the pod tries.
-    fn from_pod(&self) -> Vec<Trial> {
+    fn tried_in_pod(&self) -> Vec<Trial> {
         let Addresses { node, pod, .. } = self.link;
         let [of_pod, of_node, _] = self.services;
         vec![
@@ -179,7 +179,7 @@ fn node_side(
     let _ = from_pod.recv();
     write_rules(plans)?;
     let _servers = serve(plans.iter().map(|plan| plan.link.node))?;
-    let trials = plans.iter().flat_map(Plan::from_node).collect();
+    let trials = plans.iter().flat_map(Plan::tried_on_node).collect();
     let _ = to_pod.send(());
     // The namespace goes with this thread, and the pod's connections with it.
     let _ = from_pod.recv();
@@ -194,7 +194,7 @@ fn pod_side(
     let _servers = serve(plans.iter().map(|plan| plan.link.pod))?;
     let _ = to_node.send(());
     let trials = match from_node.recv() {
-        Ok(()) => plans.iter().flat_map(Plan::from_pod).collect(),
+        Ok(()) => plans.iter().flat_map(Plan::tried_in_pod).collect(),
         Err(_) => Vec::new(),
     };
     let _ = to_node.send(());

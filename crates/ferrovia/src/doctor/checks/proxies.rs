@@ -238,15 +238,18 @@ mod tests {
     #[test]
     fn the_device_of_another_mode_is_a_leftover() {
         let name = "proxies/ipvs-device";
-        let mut facts = Facts::default();
-        facts.links = vec![Link {
+        let device = Link {
             name: SERVICE_DEVICE.into(),
             kind: "dummy".into(),
             mtu: 1500,
             is_up: false,
             is_loopback: false,
             has_master: false,
-        }];
+        };
+        let mut facts = Facts {
+            links: vec![device],
+            ..Facts::default()
+        };
         assert_eq!(severity(&facts, name), None, "a kube-proxy may use it");
         facts.mode = Some(ModeName::Nftables);
         assert_eq!(severity(&facts, name), Some(Severity::Warning));
