@@ -52,15 +52,22 @@ impl GivenFlags {
             let path = path.as_ref()?;
             Some(format!("--{name}={}", path.display()))
         };
+        // A configuration file names an API server, and the daemon would not know which of the two is meant.
+        let folder = self.manifests.as_ref().filter(|_| self.config.is_some());
+        let manifests = self.manifests.clone().filter(|_| folder.is_none());
         let node_name = self.node_name.as_ref();
         let typed = [
             flag("config", &self.config),
-            flag("manifests", &self.manifests),
+            flag("manifests", &manifests),
             flag("kubeconfig", &self.kubeconfig),
             node_name.map(|name| format!("--hostname-override={name}")),
         ];
         let typed = flags::parse(typed.into_iter().flatten())?;
-        Ok(Config::load_in(typed, mode)?)
+        let mut config = Config::load_in(typed, mode)?;
+        if let Some(folder) = folder {
+            config.source = Source::Manifests(folder.clone());
+        }
+        Ok(config)
     }
 }
 

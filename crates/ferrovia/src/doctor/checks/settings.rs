@@ -67,7 +67,7 @@ fn ipv6_forwarding(facts: &Facts) -> Option<Finding> {
 
 /// A node that forwards does not listen to routers unless it is told to with a 2.
 fn router_announcements(facts: &Facts) -> Option<Finding> {
-    if facts.setting("net/ipv6/conf/all/forwarding")? == "0" {
+    if !facts.uses_ipv6 || facts.setting("net/ipv6/conf/all/forwarding")? == "0" {
         return None;
     }
     let deaf: Vec<&str> = facts

@@ -56,10 +56,13 @@ fn ipv6_forwarding_matters_where_ipv6_is_used() {
 fn routers_are_not_heard_by_a_node_that_forwards() {
     let name = "settings/accept-ra";
     let mut facts = with(&[("net/ipv6/conf/all/forwarding", "1")]);
+    facts.uses_ipv6 = true;
     facts.accept_ra = vec![("eth0".into(), "2".into())];
     assert_eq!(severity(&facts, name), None);
     facts.accept_ra = vec![("eth0".into(), "1".into())];
     assert_eq!(severity(&facts, name), Some(Severity::Note));
+    facts.uses_ipv6 = false;
+    assert_eq!(severity(&facts, name), None);
 }
 
 #[test]
