@@ -118,11 +118,8 @@ fn health_check_ports(node: &Node<'_>) -> Option<Change> {
     )
 }
 
+/// kube-proxy's ipvs mode always falls back, ours only if it is told to. Which of the two runs now is not known, so the worse is told.
 fn local_fallback(node: &Node<'_>) -> Option<Change> {
-    // Our own ipvs mode can be told to do as the others.
-    if node.old.config_file.is_some() && !node.old.ipvs.local_fallback {
-        return None;
-    }
     let without_local: BTreeSet<String> = node
         .desired
         .iter()
@@ -147,7 +144,7 @@ fn local_fallback(node: &Node<'_>) -> Option<Change> {
             [service.internal_policy, service.external_policy].contains(&TrafficPolicy::Local)
         },
         format!(
-            "Their policy is Local. Where a node has no endpoint of theirs, ipvs used those of other nodes; now such packets are dropped. {here}"
+            "Their policy is Local. Where a node has no endpoint of theirs, kube-proxy's ipvs mode used those of other nodes; now such packets are dropped. {here}"
         ),
         "Let load balancers ask healthCheckNodePort, run an endpoint on every node that is called, or set the policy to Cluster.",
     )

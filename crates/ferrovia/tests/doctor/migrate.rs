@@ -74,6 +74,26 @@ fn nothing_changes_for_a_plain_service() {
 }
 
 #[test]
+fn a_kube_proxys_fallback_is_told_whatever_its_configuration_says() {
+    let patient = Patient::new();
+    let local = WEB.replace(
+        "type: NodePort",
+        "type: NodePort\n  externalTrafficPolicy: Local",
+    );
+    let folder = patient.with_manifest(&local);
+    let config = patient.folder.join("config.yaml");
+    let text =
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n";
+    std::fs::write(&config, text).expect("the folder is writable");
+    let config = config.display().to_string();
+    let check = ["migrate", "--from", "ipvs", "--check", "--config", &config];
+    let output = patient.ferrovia(&[&check[..], &["--manifests", &folder]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text.contains("local-fallback"), "{text}");
+}
+
+#[test]
 fn without_check_the_steps_are_printed() {
     let patient = Patient::new();
     let output = patient.ferrovia(&["migrate", "--from", "ipvs", "--to", "nftables"]);
