@@ -1,6 +1,6 @@
 //! What is wrong with this node, as far as Services are concerned; `ferrovia doctor`.
 //!
-//! [`gather`] looks at the node and makes [`Facts`], plain values. The checks are pure functions from facts to [`Finding`]s: what, why it
+//! [`gather()`] looks at the node and makes [`Facts`], plain values. The checks are pure functions from facts to [`Finding`]s: what, why it
 //! matters, what to do. [`selftest`] makes connections in a network of its own. Nothing of the node is changed.
 
 mod checks;

@@ -353,25 +353,17 @@ impl Drop for Server {
 
 #[cfg(test)]
 mod tests {
-    use ferrovia_host::nft::Nft;
     use ferrovia_host::probe;
 
     use super::*;
 
     #[test]
-    fn every_connection_works_here_and_nothing_is_left_behind() {
-        let generation = || Nft::open().and_then(|mut nft| nft.generation()).unwrap();
-        let before = generation();
+    fn every_connection_works_here() {
         let trials = run(&probe::supported_families()).unwrap();
         assert!(trials.len() >= 6, "{trials:?}");
         for trial in &trials {
             assert_eq!(trial.outcome, Ok(()), "{trial}");
         }
-        assert_eq!(
-            generation(),
-            before,
-            "the tests' own namespace was written to"
-        );
     }
 
     #[test]
