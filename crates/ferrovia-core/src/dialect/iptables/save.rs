@@ -242,11 +242,16 @@ mod tests {
         let tables = parse(save);
         assert_eq!(tables.len(), 2);
         assert_eq!(tables[0].name, "nat");
-        let chains = [("PREROUTING", true), ("MINE", false)];
+        let chains = [("PREROUTING", true, true), ("MINE", false, false)];
         assert_eq!(
             tables[0].chains,
-            chains.map(|(name, built_in)| Chain { name, built_in })
+            chains.map(|(name, built_in, drops)| Chain {
+                name,
+                built_in,
+                drops
+            })
         );
+        assert!(!tables[1].chains[0].drops);
         let rules = [("PREROUTING", "-p tcp -j MINE"), ("MINE", "")];
         assert_eq!(
             tables[0].rules,
