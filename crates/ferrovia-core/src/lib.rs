@@ -9,10 +9,12 @@
 
 pub mod desired;
 pub mod dialect;
+pub mod difference;
 pub mod family;
 pub mod model;
 pub mod plan;
 pub mod store;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 pub mod wire;

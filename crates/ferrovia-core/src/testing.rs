@@ -1,4 +1,6 @@
-//! Builders for tests: API objects from short JSON, and a small world that runs them through store and builder.
+//! Builders for tests: API objects from short JSON, and a small world that runs them through store and builder; [`ports`] for planners.
+
+pub(crate) mod ports;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -4,7 +4,7 @@
 //! serve node ports on them. That device may get thousands of addresses at once, so news of it are passed over without a further look.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
 
@@ -21,8 +21,8 @@ const LINK_HEADER_LEN: usize = 16;
 const INTERFACE: std::ops::Range<usize> = 4..8;
 /// A link's name.
 const LINK_NAME: u16 = 3;
-/// The devices that hold addresses of services: kube-proxy's and our ipvs mode's.
-const SERVICE_DEVICES: [&str; 1] = ["kube-ipvs0"];
+/// The devices that hold addresses of services: kube-proxy's and our ipvs mode's, and that of our userspace mode without rules.
+const SERVICE_DEVICES: [&str; 2] = ["kube-ipvs0", "ferrovia0"];
 /// The address, or on a point-to-point link the peer's.
 const ADDRESS: u16 = 1;
 /// Our own end of a link.
@@ -145,15 +145,7 @@ pub(crate) fn address(message: &Message<'_>) -> Option<IpAddr> {
     let ip = attrs
         .get(LOCAL)
         .or_else(|| attrs.get(ADDRESS))
-        .and_then(ip)?;
+        .and_then(Attr::ip)?;
     let link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     (!link_local).then_some(ip)
-}
-
-fn ip(attr: Attr<'_>) -> Option<IpAddr> {
-    match attr.value.len() {
-        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(attr.value).ok()?).into()),
-        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(attr.value).ok()?).into()),
-        _ => None,
-    }
 }

@@ -2,22 +2,31 @@
 //!
 //! Plans come in as values from `ferrovia-core`; what is found in the kernel goes back as values. No decision about services is taken here.
 //! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
+//! [`ipvs`] the kernel's own load balancer, [`ipset`] sets and [`link`] the device that goes with them,
 //! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
 //! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
-//! needed, and [`probe`] says at start what this kernel lacks.
+//! needed, [`probe`] says at start what this kernel lacks, [`survey`] reads what a node looks like, [`scratch`] makes a small network of
+//! its own to try rules out in, [`userspace`] carries connections and datagrams itself, and [`portals`] leads clients there.
 #![deny(unsafe_code)]
 
 pub mod addr;
 pub mod conntrack;
 pub mod exec;
+pub mod ipset;
 pub mod iptables;
+pub mod ipvs;
+pub mod link;
 pub mod memory;
 pub mod netlink;
 pub mod nft;
+pub mod portals;
 pub mod privileges;
 pub mod probe;
+pub mod scratch;
 pub mod signal;
+pub mod survey;
 pub mod sysctl;
+pub mod userspace;
 
 use std::time::Duration;
 

@@ -34,6 +34,22 @@ impl Setting {
     /// Not 0: packets from and to 127.0.0.0/8 may be routed.
     pub const ROUTE_LOCALNET: Self = Self("proc/sys/net/ipv4/conf/all/route_localnet");
 
+    /// Not 0: what goes through IPVS is tracked as other flows are.
+    pub const IPVS_CONNTRACK: Self = Self("proc/sys/net/ipv4/vs/conntrack");
+    /// What IPVS does about a client's port that is used again.
+    pub const IPVS_CONN_REUSE_MODE: Self = Self("proc/sys/net/ipv4/vs/conn_reuse_mode");
+    /// Not 0: connections whose destination is gone end.
+    pub const IPVS_EXPIRE_NODEST_CONN: Self = Self("proc/sys/net/ipv4/vs/expire_nodest_conn");
+    /// Not 0: clients do not stick to a destination of weight 0.
+    pub const IPVS_EXPIRE_QUIESCENT_TEMPLATE: Self =
+        Self("proc/sys/net/ipv4/vs/expire_quiescent_template");
+    /// Not 0: packets are forwarded.
+    pub const IP_FORWARD: Self = Self("proc/sys/net/ipv4/ip_forward");
+    /// 1: a link answers only for the addresses it has itself.
+    pub const ARP_IGNORE: Self = Self("proc/sys/net/ipv4/conf/all/arp_ignore");
+    /// 2: a link asks only from addresses of its own.
+    pub const ARP_ANNOUNCE: Self = Self("proc/sys/net/ipv4/conf/all/arp_announce");
+
     /// Its file on an ordinary system.
     pub fn path(self) -> PathBuf {
         Path::new("/").join(self.0)

@@ -57,9 +57,10 @@ pub struct Step {
 }
 
 impl Step {
-    /// The flows to run after the step: those of the mode if it has its own, else those of all.
-    pub fn flows(&self, mode: &str) -> &[Line] {
-        self.flows_of_mode.get(mode).unwrap_or(&self.flows)
+    /// The flows to run after the step: those of the first of these modes that has its own, else those of all.
+    pub fn flows(&self, modes: &[&str]) -> &[Line] {
+        let own = modes.iter().find_map(|mode| self.flows_of_mode.get(*mode));
+        own.unwrap_or(&self.flows)
     }
 }
 
@@ -341,16 +342,22 @@ delete element
             (first.yaml.as_str(), first.yaml_line),
             ("kind: Service\n---\nkind: EndpointSlice\n", 10)
         );
-        assert_eq!(first.flows("nft").first().map(|line| line.number), Some(16));
         assert_eq!(
-            first.flows("userspace").first().map(|line| line.number),
+            first.flows(&["nft"]).first().map(|line| line.number),
+            Some(16)
+        );
+        assert_eq!(
+            first
+                .flows(&["userspace", "nft"])
+                .first()
+                .map(|line| line.number),
             Some(18)
         );
         assert_eq!(
             first.expected.get("nft.v4").map(String::as_str),
             Some("add element\n")
         );
-        assert_eq!(second.flows("userspace").len(), 1);
+        assert_eq!(second.flows(&["userspace"]).len(), 1);
         assert_eq!(
             second.expected.get("nft.v4").map(String::as_str),
             Some("delete element\n")

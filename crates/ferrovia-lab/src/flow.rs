@@ -42,6 +42,22 @@ pub struct Line {
     pub action: Action,
 }
 
+impl Line {
+    /// The same where endpoints that are reached by a service see the node's address, whoever the client is: the node's process is theirs.
+    #[must_use]
+    pub fn proxied(mut self) -> Self {
+        if let Action::Call(flow) = &mut self.action
+            && let Expectation::Answer {
+                source, endpoints, ..
+            } = &mut flow.expectation
+            && !endpoints.contains(&flow.route.to)
+        {
+            *source = SourceSeen::Node;
+        }
+        self
+    }
+}
+
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

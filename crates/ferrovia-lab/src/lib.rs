@@ -14,6 +14,7 @@
 //! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
 //! - [`document`]: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
+//! - [`uml`]: a kernel of our own, for what the machine's kernel lacks.
 //! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
 //!
 //! Building a world needs root. Without it [`world::World::new`] fails and says so; nothing here
@@ -27,10 +28,12 @@ pub mod flow;
 pub mod interrupt;
 mod judge;
 pub mod layout;
+mod neighbours;
 pub mod run;
 mod sctp;
 pub mod servers;
 mod sys;
+pub mod uml;
 mod wiring;
 pub mod world;
 

@@ -3,9 +3,10 @@
 //! All unsafe code of the lab is in this file.
 #![allow(
     unsafe_code,
-    reason = "setns, poll, epoll and raw sockets have no safe form in std"
+    reason = "setns, poll, epoll, raw sockets and what a first process does have no safe form in std"
 )]
 
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,6 +43,89 @@ pub(crate) fn start_inside(command: &mut Command, namespace: Arc<File>) {
 pub(crate) fn kill(pid: libc::pid_t) {
     // SAFETY: kill takes two integers.
     unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Ends all processes of a group that a child leads. That they are already gone is no error to the caller.
+pub(crate) fn kill_group(leader: u32) {
+    if let Ok(leader) = libc::pid_t::try_from(leader) {
+        // SAFETY: kill takes two integers.
+        unsafe { libc::kill(-leader, libc::SIGKILL) };
+    }
+}
+
+/// Makes a command the first of a new process group, and ends it when the thread that started it ends.
+pub(crate) fn lead_a_group_and_die_with_us(command: &mut Command) {
+    command.process_group(0);
+    let before_exec = || {
+        // SAFETY: prctl with this option takes integers; it may be called between fork and exec.
+        checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
+    };
+    // SAFETY: the closure does what is allowed between fork and exec, see above.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+/// Mounts a file system that the kernel makes up.
+pub(crate) fn mount(kind: &str, target: &str) -> io::Result<()> {
+    let (kind, target) = (CString::new(kind)?, CString::new(target)?);
+    // SAFETY: all strings are alive and end with a zero; these kinds take no data.
+    let mounted = unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, null()) };
+    checked(mounted).map(drop)
+}
+
+/// Loads a kernel module from its file.
+pub(crate) fn load_module(file: &File, parameters: &CStr) -> io::Result<()> {
+    // SAFETY: an open descriptor, a string that ends with a zero, and no flags.
+    let loaded = unsafe {
+        libc::syscall(
+            libc::SYS_finit_module,
+            file.as_raw_fd(),
+            parameters.as_ptr(),
+            0,
+        )
+    };
+    match loaded {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes a terminal pass bytes on as they are.
+pub(crate) fn make_raw(terminal: &File) -> io::Result<()> {
+    let fd = terminal.as_raw_fd();
+    // SAFETY: all zeroes is a valid termios, and the calls get a live pointer to it.
+    unsafe {
+        let mut settings: libc::termios = zeroed();
+        checked(libc::tcgetattr(fd, &raw mut settings))?;
+        libc::cfmakeraw(&raw mut settings);
+        checked(libc::tcsetattr(fd, libc::TCSANOW, &raw const settings)).map(drop)
+    }
+}
+
+/// Lets this process and those it starts open many files: a lab holds the sockets of a whole cluster.
+pub(crate) fn allow_many_open_files() -> io::Result<()> {
+    let many = libc::rlimit {
+        rlim_cur: 65_536,
+        rlim_max: 65_536,
+    };
+    // SAFETY: the call reads a structure that outlives it.
+    checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const many) }).map(drop)
+}
+
+/// Waits until a terminal has passed everything on.
+pub(crate) fn drain(terminal: &File) -> io::Result<()> {
+    // SAFETY: tcdrain takes an integer.
+    checked(unsafe { libc::tcdrain(terminal.as_raw_fd()) }).map(drop)
+}
+
+/// Switches the machine off, which only the first process of a guest may want.
+pub(crate) fn power_off() -> ! {
+    // SAFETY: sync takes nothing and reboot an integer.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+    // It failed; the end of a first process ends the guest as well, if less politely.
+    std::process::exit(1)
 }
 
 /// The signals that ask a program to end: Ctrl-C, `kill`, and a terminal that was closed.

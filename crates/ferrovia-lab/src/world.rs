@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use crate::layout::{self, Pod, Role};
+use crate::neighbours;
 use crate::servers::{self, Servers};
 use crate::sys;
 use crate::wiring;
@@ -267,7 +268,21 @@ impl Namespaces {
     /// Gives every namespace its addresses and routes, then sees to it that its links carry.
     fn configure(&self, bridge: bool) -> Result<(), Error> {
         self.everywhere(|role| wiring::configuration(role, bridge))?;
-        self.everywhere(wiring::settle)
+        self.everywhere(wiring::settle)?;
+        self.in_each(neighbours::wait_until_found)
+            .map_err(failed("wait for IPv6 addresses"))
+    }
+
+    /// Does something in every namespace in turn, in a thread that is not needed afterwards.
+    fn in_each(&self, action: fn() -> io::Result<()>) -> io::Result<()> {
+        let go_round = || {
+            Role::ALL.into_iter().try_for_each(|role| {
+                sys::enter(self.get(role).handle.as_fd())?;
+                action()
+            })
+        };
+        std::thread::scope(|scope| scope.spawn(go_round).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Runs `ip -batch` in every namespace, in all at the same time.

@@ -28,7 +28,7 @@ fn world() -> World {
 fn run(session: &mut Session<'_>, flows: &str) -> Vec<String> {
     let text = format!("# flows\n-- step1.yaml --\n-- flows --\n{flows}\n");
     let case = Case::parse(Path::new("test.case"), &text).unwrap();
-    session.run(case.steps.first().unwrap().flows("nft"))
+    session.run(case.steps.first().unwrap().flows(&["nft"]))
 }
 
 fn assert_flows(world: &World, flows: &str) {

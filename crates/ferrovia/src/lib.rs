@@ -4,18 +4,22 @@
 //! [`app`] is the wiring and [`cli`] what people type.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod config;
 pub mod conntrack;
 pub mod counters;
+pub mod doctor;
 pub mod families;
 pub mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod migrate;
 pub mod mode;
 pub mod notice;
 pub mod source;
 pub mod sync;
 pub mod version;
+pub mod web;

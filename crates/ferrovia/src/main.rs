@@ -6,7 +6,7 @@ use ferrovia::cli::{self, UsageError};
 
 fn main() -> ExitCode {
     match cli::main(std::env::args_os()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             if error.is::<UsageError>() {
                 eprintln!("Error: {error}");

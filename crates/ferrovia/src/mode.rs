@@ -1,21 +1,35 @@
 //! The modes: the one place that knows which there are.
 
+mod inspect;
 mod iptables;
+mod ipvs;
+mod localhost;
+mod userspace;
 
-use ferrovia_core::desired::Desired;
+use std::thread;
+use std::time::Duration;
+
+use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
+use ferrovia_core::difference::Difference;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::trace::in_kernel::KernelObject;
+use ferrovia_core::trace::{Trace, TraceMode};
 use ferrovia_host::iptables::Removed;
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
+use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
 pub use self::iptables::IptablesSettings;
-use crate::config::{Config, ModeName};
-use crate::counters::totals::Totals;
-use crate::metrics::{Failures, ReadConnections};
+pub use self::localhost::with_localhost_node_ports;
+pub use self::userspace::UserspaceMode;
+use crate::config::{Config, IpvsSettings, ModeName};
+use crate::counters::kernel::{IpvsCounts, NftCounts};
+use crate::counters::totals::{Counts, Totals};
+use crate::metrics::{Failures, ReadConnections, ReadMode};
 use crate::sync::Inputs;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
@@ -27,6 +41,10 @@ pub enum Mode {
     Nftables,
     /// kube-proxy's own chains, written by the iptables tools.
     Iptables(IptablesSettings),
+    /// The kernel's own load balancer, with kube-proxy's device, sets and chains round it.
+    Ipvs(Box<IpvsSettings>),
+    /// Connections are carried by this process.
+    Userspace(UserspaceMode),
 }
 
 /// A mode, ready to work.
@@ -36,15 +54,20 @@ pub struct Installed {
     /// Begins to listen for what somebody else writes. Best called after the first full write: for a listener the kernel makes a
     /// message of every element written, ours too, which takes it longer than writing them.
     pub listen: Listen,
+    /// Tells the metrics what only the mode knows, at every scrape.
+    pub read: Option<ReadMode>,
     /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are.
     pub take_over: TakeOver,
+    /// The proxies of this process, for those who read their figures. A mode that leaves all to the kernel has none.
+    pub proxies: Directory,
 }
 
 /// Makes a [`Watcher`] that hears everything from then on.
 pub type Listen = Box<dyn FnOnce() -> Result<Box<dyn Watcher>, SyncError> + Send>;
 
-/// Removes rules of others and answers with what was removed, in words.
-pub type TakeOver = Box<dyn FnOnce() -> Result<Vec<String>, SyncError> + Send>;
+/// Removes rules of others and answers with what was removed, in words. After a failure it can be called again. It may wait so long for
+/// connections that would end with what is removed.
+pub type TakeOver = Box<dyn FnMut(Duration) -> Result<Vec<String>, SyncError> + Send>;
 
 /// Waits for other people's changes to what a mode has written.
 pub trait Watcher: Send {
@@ -53,33 +76,22 @@ pub trait Watcher: Send {
 }
 
 impl Mode {
-    /// Every mode, as it is by default.
-    pub const ALL: [Self; 2] = [
-        Self::Nftables,
-        Self::Iptables(IptablesSettings {
-            localhost_node_ports: true,
-        }),
-    ];
-
     /// The mode to use: the one asked for, or else the best this machine can do.
-    pub fn choose(config: &Config) -> Result<Self, SyncError> {
+    pub fn choose(config: &Config) -> Self {
         let iptables = Self::Iptables(IptablesSettings::of(config));
         match config.mode {
-            Some(ModeName::Nftables) => Ok(Self::Nftables),
-            Some(ModeName::Iptables) => Ok(iptables),
-            Some(other) => Err(format!(
-                "mode {}: there are only nftables and iptables so far; choose one of them, or none",
-                other.name()
-            )
-            .into()),
+            Some(ModeName::Nftables) => Self::Nftables,
+            Some(ModeName::Iptables) => iptables,
+            Some(ModeName::Ipvs) => Self::Ipvs(Box::new(config.ipvs.clone())),
+            Some(ModeName::Userspace) => Self::Userspace(UserspaceMode::of(config)),
             None => match probe::nftables(&probe::supported_families()) {
                 Ok(()) => {
                     tracing::info!("no mode is set, and this kernel can do nftables: using that");
-                    Ok(Self::Nftables)
+                    Self::Nftables
                 }
                 Err(error) => {
                     tracing::warn!(%error, "no mode is set, and this kernel cannot do nftables: using iptables");
-                    Ok(iptables)
+                    iptables
                 }
             },
         }
@@ -90,6 +102,20 @@ impl Mode {
         match self {
             Self::Nftables => ModeName::Nftables.name(),
             Self::Iptables(_) => ModeName::Iptables.name(),
+            Self::Ipvs(_) => ModeName::Ipvs.name(),
+            Self::Userspace(_) => ModeName::Userspace.name(),
+        }
+    }
+
+    /// The mode as far as it matters to where packets go.
+    pub fn to_trace(&self) -> TraceMode {
+        match self {
+            Self::Nftables => TraceMode::Nftables,
+            Self::Iptables(settings) => TraceMode::Iptables {
+                localhost_node_ports: settings.localhost_node_ports,
+            },
+            Self::Ipvs(_) => TraceMode::Ipvs,
+            Self::Userspace(mode) => mode.to_trace(),
         }
     }
 
@@ -98,6 +124,8 @@ impl Mode {
         match self {
             Self::Nftables => Failures::Nftables,
             Self::Iptables(_) => Failures::Iptables,
+            Self::Ipvs(_) => Failures::Ipvs,
+            Self::Userspace(_) => Failures::None,
         }
     }
 
@@ -105,18 +133,28 @@ impl Mode {
     pub fn needs_tools(&self) -> bool {
         match self {
             Self::Nftables => false,
-            Self::Iptables(_) => true,
+            Self::Iptables(_) | Self::Ipvs(_) => true,
+            Self::Userspace(mode) => !mode.binds(),
         }
+    }
+
+    /// Services are served only while this process runs.
+    pub fn ends_with_us(&self) -> bool {
+        matches!(self, Self::Userspace(_))
+    }
+
+    /// It listens on ports that only some may listen on.
+    pub fn needs_low_ports(&self) -> bool {
+        matches!(self, Self::Userspace(mode) if mode.binds())
     }
 
     /// Reads how many connections each service and endpoint got, where the mode counts them. The loop behind `inputs` is asked for names.
     pub fn connections(&self, inputs: Inputs) -> Result<Option<ReadConnections>, SyncError> {
         match self {
-            Self::Nftables => {
-                let mut totals = Totals::new(inputs)?;
-                Ok(Some(Box::new(move |out| totals.read(out))))
-            }
-            Self::Iptables(_) => Ok(None),
+            Self::Nftables => Ok(Some(summed_up(NftCounts::open()?, inputs))),
+            Self::Ipvs(_) => Ok(Some(summed_up(IpvsCounts::open()?, inputs))),
+            // What this process carries itself is told from its proxies.
+            Self::Iptables(_) | Self::Userspace(_) => Ok(None),
         }
     }
 
@@ -127,16 +165,72 @@ impl Mode {
                 .full(desired, &Observed::default(), Found::Adopt)
                 .to_string(),
             Self::Iptables(settings) => iptables::plan(*settings, desired),
+            Self::Ipvs(settings) => ipvs::plan(settings, desired),
+            Self::Userspace(mode) => mode.plan(desired),
         }
     }
 
-    /// Removes what the mode has written, and with `predecessors` what kube-proxy's mode of that name has. Answers with what was removed,
-    /// in words.
-    pub fn remove(&self, predecessors: bool) -> Result<Vec<String>, SyncError> {
+    /// What the mode would write to get from one state to another, as text.
+    pub fn plan_change(&self, old: &Desired, new: &Desired, delta: &Delta) -> String {
         match self {
-            Self::Nftables => remove_tables(predecessors),
-            // Our chains cannot be told from kube-proxy's; they go with those.
-            Self::Iptables(_) => Ok(Vec::new()),
+            Self::Nftables => inspect::change(
+                NftPlanner::new(new.family, true),
+                &Observed::default(),
+                (old, new),
+                delta,
+            ),
+            Self::Iptables(settings) => inspect::change(
+                iptables::planner(*settings, new.family),
+                &Default::default(),
+                (old, new),
+                delta,
+            ),
+            Self::Ipvs(settings) => inspect::change(
+                ipvs::planner(settings, new.family),
+                &Default::default(),
+                (old, new),
+                delta,
+            ),
+            Self::Userspace(mode) => inspect::change(
+                mode.planner(new.family),
+                &Default::default(),
+                (old, new),
+                delta,
+            ),
+        }
+    }
+
+    /// Where the kernel is not as wanted. Changes nothing.
+    pub fn compare(&self, desired: &Desired, counters: bool) -> Result<Vec<Difference>, SyncError> {
+        match self {
+            Self::Nftables => inspect::nftables(desired, counters),
+            Self::Iptables(settings) => inspect::iptables(desired, *settings),
+            Self::Ipvs(settings) => inspect::ipvs(desired, settings),
+            // Rules lead to ports that were free when the daemon asked for them, and only it knows the numbers.
+            Self::Userspace(_) => Err(
+                "the userspace mode cannot be compared yet; `ferrovia plan` prints what is wanted"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The objects in the kernel that decide about a traced packet. Changes nothing.
+    pub fn find_in_kernel(&self, trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+        match self {
+            Self::Nftables => inspect::nft_objects(trace),
+            Self::Iptables(_) => inspect::iptables_objects(trace),
+            Self::Ipvs(_) => inspect::ipvs_objects(trace),
+            // Sockets decide, which are this process's and not the kernel's.
+            Self::Userspace(mode) if mode.binds() => Ok(Vec::new()),
+            Self::Userspace(_) => inspect::iptables_objects(trace),
+        }
+    }
+
+    /// Does what has to be done once with full privileges, for processes that will have less.
+    pub fn prepare(&self) -> Result<(), SyncError> {
+        match self {
+            Self::Nftables | Self::Iptables(_) | Self::Userspace(_) => Ok(()),
+            Self::Ipvs(settings) => ipvs::prepare(settings),
         }
     }
 
@@ -145,8 +239,41 @@ impl Mode {
         match self {
             Self::Nftables => nftables(counters),
             Self::Iptables(settings) => iptables::install(*settings),
+            Self::Ipvs(settings) => ipvs::install(settings),
+            Self::Userspace(mode) => mode.install(),
         }
     }
+}
+
+fn summed_up(counts: impl Counts + 'static, inputs: Inputs) -> ReadConnections {
+    let mut totals = Totals::new(Box::new(counts), inputs);
+    Box::new(move |out| totals.read(out))
+}
+
+/// What [`remove_all`] did.
+pub struct RemovedAll {
+    /// What was removed.
+    pub in_words: Vec<String>,
+    /// No iptables tools were found, so nobody knows whether their chains are there.
+    pub no_tools: bool,
+}
+
+/// Removes what the modes have written, and with `predecessors` what a kube-proxy has.
+///
+/// Chains of ours cannot be told from a kube-proxy's, nor can servers and sets of the ipvs mode, so they go only with that.
+pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
+    let mut removed = RemovedAll {
+        in_words: remove_tables(predecessors)?,
+        no_tools: false,
+    };
+    removed.in_words.extend(userspace::remove()?);
+    if predecessors {
+        removed.in_words.extend(ipvs::remove(Duration::ZERO)?);
+        let chains = iptables_tools::remove_leftovers()?;
+        removed.in_words.extend(in_words(&chains));
+        removed.no_tools = chains.tools.is_empty();
+    }
+    Ok(removed)
 }
 
 fn nftables(counters: bool) -> Result<Installed, SyncError> {
@@ -167,12 +294,20 @@ fn nftables(counters: bool) -> Result<Installed, SyncError> {
     Ok(Installed {
         backends,
         listen: Box::new(listen),
+        read: None,
         // kube-proxy's nftables tables went in our first transaction.
-        take_over: Box::new(|| Ok(in_words(&iptables_tools::remove_leftovers()?))),
+        take_over: Box::new(|patience| {
+            let mut removed = ipvs::remove(patience)?;
+            removed.extend(in_words(&iptables_tools::remove_leftovers()?));
+            removed.extend(userspace::remove()?);
+            Ok(removed)
+        }),
+        proxies: Directory::default(),
     })
 }
 
-fn in_words(removed: &Removed) -> Vec<String> {
+/// What the tools removed, or found.
+pub fn in_words(removed: &Removed) -> Vec<String> {
     let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
     tools.map(ToString::to_string).collect()
 }
@@ -202,6 +337,17 @@ impl Watcher for Monitor {
         match Self::wait(self)? {
             Change::Table { family, .. } => Ok(Some(family)),
             Change::Lost => Ok(None),
+        }
+    }
+}
+
+/// Nobody tells us when somebody changes iptables rules; the check every sync period finds it.
+struct Deaf;
+
+impl Watcher for Deaf {
+    fn wait(&mut self) -> Result<Option<Family>, SyncError> {
+        loop {
+            thread::park();
         }
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::claims::{Claim, Claims, Standing};
 use super::health::{WithoutLocal, health_check, set_health_check};
-use super::port::{Context, claims, frontends, port_key, service_port};
+use super::port::{Context, claims, explain, frontends, port_key, service_port};
 use super::select::Here;
-use super::{Delta, Desired, Frontend, PortChange, ServicePort, Settings, node};
+use super::{Delta, Desired, Explained, Frontend, PortChange, ServicePort, Settings, node};
 use crate::family::{Family, PerFamily};
 use crate::model::{Port, PortKey, Protocol, Service, ServiceKey, Warning};
 use crate::store::{Age, Store, Touched};
@@ -111,6 +111,28 @@ impl Builder {
         &self.desired[family]
     }
 
+    /// Why a service port's lists of endpoints are as they are; none if there is no such port. The store must be as it was at the last update.
+    pub fn explain(&self, store: &Store, key: &PortKey, family: Family) -> Option<Explained> {
+        let service = store.service(&key.service)?;
+        let port = service
+            .ports
+            .iter()
+            .find(|port| port_key(service, port) == *key)?;
+        let slices = store.slices(&key.service);
+        Some(explain(service, port, slices, self.context(family)))
+    }
+
+    fn context(&self, family: Family) -> Context<'_> {
+        Context {
+            family,
+            here: Here {
+                node: &self.settings.node_name,
+                zone: self.whereabouts.zone.as_deref(),
+            },
+            node_ip: self.whereabouts.ips[family],
+        }
+    }
+
     /// Cheap enough to be done at every update, which is how a change of interface addresses is noticed.
     fn update_node(&mut self, store: &Store, local_addresses: &[IpAddr], update: &mut Update) {
         for family in Family::ALL {
@@ -180,15 +202,8 @@ impl Builder {
         let mut ports = Vec::with_capacity(service.ports.len());
         for port in &service.ports {
             let frontends = self.won_frontends(service, port, family, warnings);
-            let context = Context {
-                family,
-                here: Here {
-                    node: &self.settings.node_name,
-                    zone: self.whereabouts.zone.as_deref(),
-                },
-                node_ip: self.whereabouts.ips[family],
-            };
             let slices = store.slices(key);
+            let context = self.context(family);
             ports.push(service_port(service, port, frontends, slices, context));
         }
         ports.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -259,15 +274,22 @@ impl Desired {
         changes[noted..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
     }
 
-    /// The keys of one service lie side by side, so finding them costs no walk over the others.
     fn keys_of(&self, service: &ServiceKey) -> impl Iterator<Item = &PortKey> {
+        self.ports_of(service).map(|(key, _)| key)
+    }
+
+    /// The ports of one service. They lie side by side, so finding them costs no walk over the others.
+    pub fn ports_of(
+        &self,
+        service: &ServiceKey,
+    ) -> impl Iterator<Item = (&PortKey, &Arc<ServicePort>)> {
         let first = PortKey {
             service: service.clone(),
             name: Arc::default(),
             protocol: Protocol::Tcp,
         };
-        let from_first = self.ports.range(first..).map(|(key, _)| key);
-        from_first.take_while(move |key| key.service == *service)
+        let from_first = self.ports.range(first..);
+        from_first.take_while(move |(key, _)| key.service == *service)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod build;
 mod claims;
+mod explain;
 mod health;
 mod node;
 mod port;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 pub use build::{Builder, Update};
+pub use explain::{Explained, ExplainedEndpoint};
 pub use health::{HealthCheck, HealthChecks, WithoutLocal};
 pub use node::{LocalSetting, NodePortSetting, Settings};
 
 use crate::family::Family;
-use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
+use crate::model::{Algorithm, PortKey, Protocol, Scheduler, ServiceKey, TrafficPolicy};
 
 /// The wanted state of one family on this node.
 #[derive(Clone, Debug)]
@@ -36,6 +38,20 @@ pub struct Desired {
     pub health_checks: Arc<HealthChecks>,
     /// How many ports lack the local endpoints they want.
     pub without_local: WithoutLocal,
+}
+
+impl Desired {
+    /// The same node with no services.
+    #[must_use]
+    pub fn without_services(&self) -> Self {
+        Self {
+            family: self.family,
+            node: Arc::clone(&self.node),
+            ports: BTreeMap::new(),
+            health_checks: Arc::default(),
+            without_local: WithoutLocal::default(),
+        }
+    }
 }
 
 /// What changed between two states of [`Desired`].
@@ -80,6 +96,8 @@ pub struct NodeRules {
     pub no_endpoints: NoEndpoints,
     /// Masquerade what pods send to addresses outside of these ranges; none leaves pods' addresses alone.
     pub egress_except: Option<Vec<IpNet>>,
+    /// The addresses of this node, but for loopback and IPv6 link-local ones.
+    pub addresses: BTreeSet<IpAddr>,
     /// The local addresses node ports answer on.
     pub node_ports: NodePortAddresses,
     /// The local addresses health checks of services answer on: the same and loopback, if that is in the ranges too.
@@ -144,6 +162,8 @@ pub struct ServicePort {
     pub affinity: Option<u32>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
+    /// The ipvs mode's scheduler for this Service alone.
+    pub scheduler: Option<Scheduler>,
     /// Who may use the load balancer's addresses; empty means everyone. No range contains another. Where one of the Service's ranges
     /// covers this node, the load balancer's own addresses are listed too, for packets the node sends to itself.
     pub source_ranges: Box<[IpNet]>,

@@ -1,5 +1,6 @@
 //! What holds for all services: from settings, the Node object and the addresses on interfaces to [`NodeRules`].
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -82,6 +83,7 @@ pub(super) fn rules(
             .unwrap_or(0),
         no_endpoints: settings.no_endpoints,
         egress_except: egress_except(settings, family),
+        addresses: own_addresses(local_addresses, family),
         node_ports: without_loopback(addresses.clone()),
         health_checks: addresses,
         service_cidrs,
@@ -155,6 +157,15 @@ fn local_addresses_in_ranges(
     // An address that is in a range but not on an interface belongs to some other host; it is not ours to answer on.
     let in_ranges = |ip: &IpAddr| ranges.iter().any(|net| net.contains(ip));
     NodePortAddresses::Only(local_addresses.iter().copied().filter(in_ranges).collect())
+}
+
+/// The addresses other machines can reach this one by.
+fn own_addresses(local_addresses: &[IpAddr], family: Family) -> BTreeSet<IpAddr> {
+    let is_own = |ip: &IpAddr| {
+        let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        Family::of(*ip) == family && !ip.is_loopback() && !is_link_local
+    };
+    local_addresses.iter().copied().filter(is_own).collect()
 }
 
 /// Packets to loopback cannot be sent to another machine.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::claims::Claim;
-use super::select::{Candidate, Here, Need, select};
+use super::explain::{Explained, ExplainedEndpoint};
+use super::select::{Candidate, Choice, Here, Need, Standing, select};
 use super::{Endpoint, Frontend, ServicePort};
 use crate::family::Family;
-use crate::model::{EndpointSlice, Port, PortKey, Protocol, Service, fold_nested};
+use crate::model::{EndpointSlice, Port, PortKey, Protocol, Service, TrafficPolicy, fold_nested};
 
 /// What a service port's making depends on besides its objects.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +115,45 @@ pub(super) fn service_port<'a>(
         external_policy: service.external_policy,
         affinity: service.affinity,
         algorithm: service.algorithm,
+        scheduler: service.scheduler,
         source_ranges: source_ranges(service, context),
+    }
+}
+
+/// Says of every endpoint of a port whether its lists have it and why; made as the port itself is.
+pub(super) fn explain<'a>(
+    service: &Service,
+    port: &Port,
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    context: Context<'_>,
+) -> Explained {
+    let mut copies = copies(port, slices, context);
+    let candidates = candidates(&copies);
+    let need = need(service, port, context.family);
+    let choice = Choice::new(&candidates, need, context.here);
+    // Of several copies the one that counts is a candidate, if any is.
+    copies.sort_by_key(|c| (c.endpoint.ip, c.endpoint.port, c.endpoint.weight == 0));
+    copies.dedup_by_key(|c| (c.endpoint.ip, c.endpoint.port));
+    let standing = |copy: &Candidate<'_>, policy| match copy.endpoint.weight {
+        0 => Standing::NoWeight,
+        _ => choice.standing(copy, policy),
+    };
+    let endpoints = copies.iter().map(|copy| ExplainedEndpoint {
+        endpoint: copy.endpoint,
+        node: copy.node.map(Into::into),
+        zones: copy
+            .hints
+            .map_or_else(Vec::new, |hints| hints.zones.to_vec()),
+        cluster: standing(copy, TrafficPolicy::Cluster),
+        local: standing(copy, TrafficPolicy::Local),
+    });
+    let ready = candidates.iter().filter(|candidate| candidate.ready);
+    let unhinted = ready.clone().filter(|candidate| candidate.hints.is_none());
+    Explained {
+        topology: choice.topology,
+        ready: ready.count(),
+        unhinted: unhinted.count(),
+        endpoints: endpoints.collect(),
     }
 }
 
@@ -152,6 +191,7 @@ fn copies<'a>(
                 serving: endpoint.serving,
                 terminating: endpoint.terminating,
                 hints: endpoint.hints.as_deref(),
+                node: endpoint.node.as_deref(),
             }));
         }
     }

@@ -1,6 +1,9 @@
 //! Which endpoints of a service port may be used: readiness, fall-back to terminating ones, topology hints, traffic policies.
 //!
-//! Pure, and the only place where this is decided.
+//! Pure, and the only place where this is decided. [`Choice`] says of each endpoint whether a list has it and why; [`select`] makes the lists
+//! from what it says, so an explanation cannot differ from what is done.
+
+use serde::Serialize;
 
 use super::Endpoint;
 use crate::model::{Hints, TrafficPolicy};
@@ -18,6 +21,8 @@ pub struct Candidate<'a> {
     pub terminating: bool,
     /// Who should use it.
     pub hints: Option<&'a Hints>,
+    /// The node it runs on.
+    pub node: Option<&'a str>,
 }
 
 /// Which lists a service port needs.
@@ -52,7 +57,8 @@ pub struct Selection {
 }
 
 /// Whether hints narrowed the cluster list, and if not, why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Topology {
     /// Only endpoints meant for this node are used.
     SameNode,
@@ -87,55 +93,148 @@ impl Need {
     }
 }
 
-/// Chooses among candidates, of which no two have the same address and port.
-pub fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selection {
-    let topology = if need.cluster {
-        topology(candidates, here)
-    } else {
-        Topology::NothingToNarrow
-    };
-    let mut cluster = Vec::new();
-    if need.cluster {
-        cluster = chosen(candidates, |c| c.ready && allowed(c, topology, here));
-        if cluster.is_empty() {
-            cluster = chosen(candidates, draining);
-        }
-    }
-    let mut local = Vec::new();
-    if need.local {
-        local = chosen(candidates, |c| c.endpoint.is_local && c.ready);
-        if local.is_empty() {
-            local = chosen(candidates, |c| c.endpoint.is_local && draining(c));
-        }
-    }
-    Selection {
-        cluster,
-        local,
-        // Endpoints that the policy keeps out of reach here still make the difference between dropping and rejecting.
-        any: candidates.iter().any(|c| c.ready || draining(c)),
-        topology,
+/// What an endpoint is to a list, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// In: it is ready.
+    Ready,
+    /// In: nobody is ready, and it still answers on its way out.
+    Draining,
+    /// Out: it is not ready.
+    NotReady,
+    /// Out: it is on its way out, and others are ready.
+    Terminating,
+    /// Out: it is on its way out and does not answer any more.
+    Gone,
+    /// Out: it is meant for clients on other nodes.
+    OtherNode,
+    /// Out: it is meant for clients in other zones.
+    OtherZone,
+    /// Out: it is not on this node.
+    NotLocal,
+    /// Out: its weight is 0.
+    NoWeight,
+    /// Out: no traffic of the service port goes by this list.
+    ListUnused,
+}
+
+impl Standing {
+    /// The list has it.
+    pub fn is_in(self) -> bool {
+        matches!(self, Self::Ready | Self::Draining)
     }
 }
 
-fn chosen(candidates: &[Candidate<'_>], keep: impl Fn(&Candidate<'_>) -> bool) -> Vec<Endpoint> {
-    // Mostly all are.
-    let mut chosen = Vec::with_capacity(candidates.len());
-    let kept = candidates.iter().filter(|candidate| keep(candidate));
-    chosen.extend(kept.map(|candidate| candidate.endpoint));
-    chosen
+/// How one list is made.
+#[derive(Clone, Copy, Debug)]
+struct Rule<'a> {
+    here: Here<'a>,
+    /// Only endpoints on this node.
+    local_only: bool,
+    /// Those that are ready, as far as hints allow, or, if there are none, those on their way out.
+    draining: bool,
+    topology: Topology,
+}
+
+impl Rule<'_> {
+    /// Where nobody is ready, whoever still answers does.
+    fn falling_back(mut self, candidates: &[Candidate<'_>]) -> Self {
+        self.draining = !candidates.iter().any(|c| self.standing(c).is_in());
+        self
+    }
+
+    fn standing(&self, candidate: &Candidate<'_>) -> Standing {
+        if self.local_only && !candidate.endpoint.is_local {
+            return Standing::NotLocal;
+        }
+        match (self.draining, draining(candidate)) {
+            (true, true) => return Standing::Draining,
+            (false, _) if candidate.ready => {}
+            (false, true) => return Standing::Terminating,
+            (_, false) if candidate.terminating => return Standing::Gone,
+            _ => return Standing::NotReady,
+        }
+        match self.topology {
+            Topology::SameNode if !for_node(candidate, self.here.node) => Standing::OtherNode,
+            Topology::SameZone if !self.for_this_zone(candidate) => Standing::OtherZone,
+            _ => Standing::Ready,
+        }
+    }
+
+    fn for_this_zone(&self, candidate: &Candidate<'_>) -> bool {
+        self.here.zone.is_some_and(|zone| for_zone(candidate, zone))
+    }
+
+    fn chosen(&self, candidates: &[Candidate<'_>]) -> Vec<Endpoint> {
+        // Mostly all are.
+        let mut chosen = Vec::with_capacity(candidates.len());
+        let kept = candidates.iter().filter(|c| self.standing(c).is_in());
+        chosen.extend(kept.map(|candidate| candidate.endpoint));
+        chosen
+    }
+}
+
+/// How both lists of a service port are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    cluster: Option<Rule<'a>>,
+    local: Option<Rule<'a>>,
+    /// What becomes of topology hints.
+    pub topology: Topology,
+}
+
+impl<'a> Choice<'a> {
+    /// Decides how to choose among candidates, of which no two have the same address and port.
+    pub fn new(candidates: &[Candidate<'_>], need: Need, here: Here<'a>) -> Self {
+        let topology = if need.cluster {
+            topology(candidates, here)
+        } else {
+            Topology::NothingToNarrow
+        };
+        let rule = |local_only, topology| {
+            let rule = Rule {
+                here,
+                local_only,
+                draining: false,
+                topology,
+            };
+            rule.falling_back(candidates)
+        };
+        Self {
+            cluster: need.cluster.then(|| rule(false, topology)),
+            // Hints say which of the cluster's endpoints to use; here there is no choice.
+            local: need.local.then(|| rule(true, Topology::NothingToNarrow)),
+            topology,
+        }
+    }
+
+    /// What a candidate is to the list for a policy.
+    pub fn standing(&self, candidate: &Candidate<'_>, policy: TrafficPolicy) -> Standing {
+        let rule = match policy {
+            TrafficPolicy::Cluster => &self.cluster,
+            TrafficPolicy::Local => &self.local,
+        };
+        rule.map_or(Standing::ListUnused, |rule| rule.standing(candidate))
+    }
+}
+
+/// Chooses among candidates, of which no two have the same address and port.
+pub fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selection {
+    let choice = Choice::new(candidates, need, here);
+    let list = |rule: Option<Rule<'_>>| rule.map_or_else(Vec::new, |rule| rule.chosen(candidates));
+    Selection {
+        cluster: list(choice.cluster),
+        local: list(choice.local),
+        // Endpoints that the policy keeps out of reach here still make the difference between dropping and rejecting.
+        any: candidates.iter().any(|c| c.ready || draining(c)),
+        topology: choice.topology,
+    }
 }
 
 /// On its way out but still answering: better than nothing.
 fn draining(candidate: &Candidate<'_>) -> bool {
     candidate.serving && candidate.terminating
-}
-
-fn allowed(candidate: &Candidate<'_>, topology: Topology, here: Here<'_>) -> bool {
-    match topology {
-        Topology::SameNode => for_node(candidate, here.node),
-        Topology::SameZone => here.zone.is_some_and(|zone| for_zone(candidate, zone)),
-        _ => true,
-    }
 }
 
 /// Node hints go before zone hints. Either kind counts only if every ready endpoint has one and one of them is meant for us;

@@ -4,6 +4,7 @@
 
 mod address;
 mod name;
+mod scheduler;
 mod service;
 mod slice;
 mod warnings;
@@ -17,6 +18,7 @@ pub(crate) use address::fold_nested;
 pub use address::{parse_cidr, parse_ip};
 pub use name::valid_name;
 pub(crate) use name::{Names, excerpt, namespace_or_default};
+pub use scheduler::Scheduler;
 pub use service::{CreationTime, Port, Service};
 pub use slice::{Endpoint, EndpointSlice, Hints, SliceKey, SlicePort, mirror};
 pub(crate) use warnings::Warnings;
@@ -140,7 +142,7 @@ impl fmt::Display for Protocol {
 }
 
 /// `Cluster` or `Local`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficPolicy {
     /// Any endpoint in the cluster.
     #[default]

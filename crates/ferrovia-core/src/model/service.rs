@@ -14,7 +14,8 @@ use ipnet::IpNet;
 
 use super::name::valid_port_name;
 use super::{
-    Algorithm, Names, Protocol, ServiceKey, TrafficPolicy, Unusable, Warning, Warnings, excerpt,
+    Algorithm, Names, Protocol, Scheduler, ServiceKey, TrafficPolicy, Unusable, Warning, Warnings,
+    excerpt,
 };
 use crate::family::{Family, PerFamily};
 use crate::wire::{self, Kind};
@@ -47,6 +48,8 @@ pub struct Service {
     pub health_check_port: Option<u16>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
+    /// The scheduler of the ipvs mode that chooses, if it shall be another than that of the others.
+    pub scheduler: Option<Scheduler>,
     /// When it was created, if the API server said so.
     pub created: Option<CreationTime>,
 }
@@ -108,6 +111,7 @@ impl Service {
             ),
             health_check_port: options::health_check_port(spec, external_policy, &mut warnings),
             algorithm: options::algorithm(&object.metadata, &mut warnings),
+            scheduler: options::scheduler(&object.metadata, &mut warnings),
             created: options::created(&object.metadata, &mut warnings),
             key: key.clone(),
         };

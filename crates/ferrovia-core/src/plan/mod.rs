@@ -4,7 +4,9 @@
 
 pub mod conntrack;
 pub mod iptables;
+pub mod ipvs;
 pub mod nft;
+pub mod userspace;
 
 use std::fmt;
 

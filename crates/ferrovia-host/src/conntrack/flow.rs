@@ -8,9 +8,11 @@ use ferrovia_core::model::Protocol;
 use super::uapi::{HEADER_LEN, entry, ip, msg, protocol, tuple};
 use crate::netlink::{Attr, Attrs, Message, Writer};
 
-/// A UDP flow, borrowed from the message that told of it.
+/// A flow, borrowed from the message that told of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow<'a> {
+    /// Where its client sends packets from; none if the kernel does not say.
+    pub client: Option<SocketAddr>,
     /// Where its client sends packets.
     pub sent_to: SocketAddr,
     /// Where answers come from: the endpoint, if the flow was translated.
@@ -21,8 +23,8 @@ pub struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Reads a message of a dump; none if it is no UDP flow of the family.
-    pub(super) fn read(message: &Message<'a>, family: Family) -> Option<Self> {
+    /// Reads a message of a dump; none if it is no flow of the family and protocol.
+    pub(super) fn read(message: &Message<'a>, family: Family, protocol: Protocol) -> Option<Self> {
         if message.kind != msg::NEW {
             return None;
         }
@@ -38,8 +40,9 @@ impl<'a> Flow<'a> {
         }
         let (original, reply) = (original?, reply?);
         let flow = Self {
-            sent_to: End::Destination.read(original, family)?,
-            answered_by: End::Source.read(reply, family)?,
+            client: End::Source.read(original, family, protocol),
+            sent_to: End::Destination.read(original, family, protocol)?,
+            answered_by: End::Source.read(reply, family, protocol)?,
             original,
             zone,
             id,
@@ -107,11 +110,11 @@ impl End {
         }
     }
 
-    /// Reads the address and port at this end of a UDP direction.
-    fn read(self, direction: &[u8], family: Family) -> Option<SocketAddr> {
+    /// Reads the address and port at this end of a direction of the protocol.
+    fn read(self, direction: &[u8], family: Family, wanted: Protocol) -> Option<SocketAddr> {
         let attrs = Attrs::new(direction);
         let ports = attrs.get(tuple::PROTOCOL)?.nested();
-        if ports.get(protocol::NUMBER)?.u8()? != Protocol::Udp.number() {
+        if ports.get(protocol::NUMBER)?.u8()? != wanted.number() {
             return None;
         }
         let address = attrs.get(tuple::IP)?.nested().get(self.address(family))?;
@@ -164,7 +167,7 @@ mod tests {
 
     fn read(bytes: &[u8], family: Family) -> Option<SocketAddr> {
         let message = messages(bytes).next()?;
-        Flow::read(&message, family).map(|flow| flow.answered_by)
+        Flow::read(&message, family, Protocol::Udp).map(|flow| flow.answered_by)
     }
 
     #[test]

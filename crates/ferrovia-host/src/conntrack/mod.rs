@@ -1,4 +1,4 @@
-//! Connection tracking over netlink: UDP flows are read and deleted.
+//! Connection tracking over netlink: flows are read, UDP ones also deleted.
 //!
 //! Which of them must go is decided in the core; when to look is the caller's business. A table may hold millions of entries, so flows are
 //! looked at one by one as the kernel tells them, and none is kept but those of the batch that is deleted next.

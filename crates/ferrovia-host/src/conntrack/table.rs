@@ -24,7 +24,7 @@ pub enum SentTo {
     V4(SocketAddrV4),
 }
 
-/// Reads UDP flows.
+/// Reads flows.
 #[derive(Debug)]
 pub struct Reader {
     socket: Socket,
@@ -51,19 +51,43 @@ impl Reader {
         &mut self,
         family: Family,
         sent_to: SentTo,
-        mut each: impl FnMut(&Flow<'_>),
+        each: impl FnMut(&Flow<'_>),
     ) -> Result<(), Error> {
-        self.socket
-            .dump(
-                msg::GET,
-                |w| write_filter(w, family, sent_to.into(), None),
-                |(): &mut (), message| {
-                    if let Some(flow) = Flow::read(message, family) {
-                        each(&flow);
-                    }
-                },
-            )
+        self.each_of(Protocol::Udp, family, sent_to, each)
             .map_err(failed("read the UDP flows"))
+    }
+
+    /// The same for flows of any protocol, for people who look.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn each_of_protocol(
+        &mut self,
+        protocol: Protocol,
+        family: Family,
+        sent_to: SentTo,
+        each: impl FnMut(&Flow<'_>),
+    ) -> Result<(), Error> {
+        self.each_of(protocol, family, sent_to, each)
+            .map_err(failed("read the table of connections"))
+    }
+
+    fn each_of(
+        &mut self,
+        protocol: Protocol,
+        family: Family,
+        sent_to: SentTo,
+        mut each: impl FnMut(&Flow<'_>),
+    ) -> Result<(), netlink::Error> {
+        self.socket.dump(
+            msg::GET,
+            |w| write_filter(w, family, Half::to(sent_to, protocol), None),
+            |(): &mut (), message| {
+                if let Some(flow) = Flow::read(message, family, protocol) {
+                    each(&flow);
+                }
+            },
+        )
     }
 }
 
@@ -198,7 +222,7 @@ fn family_header(family: Family) -> [u8; 4] {
     [family as u8, 0, 0, 0]
 }
 
-/// Which flows are meant: UDP ones whose original direction, and if given whose replies, look like this.
+/// Which flows are meant: those of a protocol whose original direction, and if given whose replies, look like this.
 fn write_filter(w: &mut Writer, family: Family, original: Half, reply: Option<Half>) {
     w.raw(&family_header(family));
     w.nested(entry::ORIGINAL, |w| original.write(w));
@@ -216,29 +240,31 @@ fn write_filter(w: &mut Writer, family: Family, original: Half, reply: Option<Ha
 /// One end of a direction, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 struct Half {
+    protocol: Protocol,
     end: End,
     address: Option<Ipv4Addr>,
     port: Option<u16>,
 }
 
-impl From<SentTo> for Half {
-    fn from(sent_to: SentTo) -> Self {
+impl Half {
+    fn to(sent_to: SentTo, protocol: Protocol) -> Self {
         let (address, port) = match sent_to {
             SentTo::Anywhere => (None, None),
             SentTo::Port(port) => (None, Some(port)),
             SentTo::V4(place) => (Some(*place.ip()), Some(place.port())),
         };
         Self {
+            protocol,
             end: End::Destination,
             address,
             port,
         }
     }
-}
 
-impl Half {
+    /// An end of a UDP direction.
     fn new(end: End, place: SocketAddrV4) -> Self {
         Self {
+            protocol: Protocol::Udp,
             end,
             address: Some(*place.ip()),
             port: Some(place.port()),
@@ -263,7 +289,7 @@ impl Half {
             }
         });
         w.nested(tuple::PROTOCOL, |w| {
-            w.bytes(protocol::NUMBER, &[Protocol::Udp.number()]);
+            w.bytes(protocol::NUMBER, &[self.protocol.number()]);
             if let Some(port) = self.port {
                 w.bytes(self.end.port(), &port.to_be_bytes());
             }

@@ -8,6 +8,7 @@ use ferrovia_core::plan::iptables::{CANARY, Observed, fixed_names};
 
 use super::counters::{Counter, Counters};
 use super::lock::{Lock, LockError, LockUsage};
+use super::rules::RulesWritten;
 use super::settings;
 use super::tool::{Backend, Presence, Tool};
 use crate::{Applier, exec, netlink, sysctl};
@@ -67,11 +68,14 @@ pub struct IptablesApplier {
     tool: Tool,
     lock: Option<Lock>,
     usage: LockUsage,
+    rules: RulesWritten,
     counters: Vec<Counter>,
     /// The setting for node ports on loopback has still to be made.
     localnet_wanted: bool,
     /// When all rules are to be compared again.
     compare_at: Option<Instant>,
+    /// The chain that is gone when everything is.
+    canary: (TableName, &'static str),
 }
 
 impl IptablesApplier {
@@ -82,9 +86,11 @@ impl IptablesApplier {
             tool,
             lock,
             usage: LockUsage::default(),
+            rules: RulesWritten::default(),
             counters: Vec::new(),
             localnet_wanted: false,
             compare_at: None,
+            canary: (TableName::Mangle, CANARY),
         }
     }
 
@@ -102,6 +108,13 @@ impl IptablesApplier {
         self
     }
 
+    /// Another chain to tell by that everything was removed.
+    #[must_use]
+    pub(crate) fn with_canary(mut self, table: TableName, chain: &'static str) -> Self {
+        self.canary = (table, chain);
+        self
+    }
+
     /// Another limit for the wait for the lock.
     #[must_use]
     pub fn with_lock_limit(mut self, limit: Duration) -> Self {
@@ -114,15 +127,22 @@ impl IptablesApplier {
         self.usage.clone()
     }
 
+    /// How many rules there are, to be asked at any time.
+    pub fn rules_written(&self) -> RulesWritten {
+        self.rules.clone()
+    }
+
     fn restore(&self, plan: &Restore) -> Result<(), Error> {
-        let waited = match &self.lock {
-            Some(lock) => lock.wait_until_free()?,
-            None => Duration::ZERO,
-        };
+        if let Some(lock) = &self.lock {
+            let start = Instant::now();
+            let free = lock.wait_until_free();
+            self.usage.waited(start.elapsed());
+            free?;
+        }
         let start = Instant::now();
         let result = self.tool.restore(plan.to_string());
         if self.lock.is_some() {
-            self.usage.count(waited, start.elapsed());
+            self.usage.held(start.elapsed());
         }
         result.map_err(|error| match refused_line(&error, plan) {
             Some(line) => Error::Line { error, line },
@@ -201,13 +221,13 @@ impl Applier for IptablesApplier {
     }
 
     fn apply(&mut self, plan: &Restore) -> Result<bool, Error> {
-        if plan.is_empty() {
-            self.allow_localnet()?;
-            return Ok(false);
+        let changes = !plan.is_empty();
+        if changes {
+            self.restore(plan)?;
         }
-        self.restore(plan)?;
+        self.rules.set(plan.in_force, plan.written());
         self.allow_localnet()?;
-        Ok(true)
+        Ok(changes)
     }
 
     /// A look at the canary is cheap and tells that everything was removed. Whether single rules were changed is only seen by comparing
@@ -217,7 +237,8 @@ impl Applier for IptablesApplier {
             return Ok(false);
         }
         // Somebody who holds the lock is at work; what comes of it is seen the next time.
-        let canary = self.tool.has_chain(TableName::Mangle, CANARY)?;
+        let (table, chain) = self.canary;
+        let canary = self.tool.has_chain(table, chain)?;
         Ok(canary != Presence::Missing)
     }
 }

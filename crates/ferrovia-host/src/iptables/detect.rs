@@ -6,10 +6,12 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::time::Duration;
 
 use ferrovia_core::dialect::iptables::{TableName, parse};
 use ferrovia_core::family::{Family, PerFamily};
 
+use super::lock::Lock;
 use super::tool::{Backend, Presence, Tool, tools_on};
 use crate::exec;
 
@@ -134,7 +136,7 @@ fn parse_version(text: &str) -> Option<[u32; 3]> {
 }
 
 /// Before 1.8 there was only one.
-fn backend_of(version: &str) -> Backend {
+pub(super) fn backend_of(version: &str) -> Backend {
     if version.contains("nf_tables") {
         Backend::Nft
     } else {
@@ -176,6 +178,9 @@ impl Evidence {
             }
             let mangle = tool.save(&["-t", "mangle"])?;
             side.hint |= has_chain(&mangle, &HINTS);
+            if tool.backend == Backend::Legacy {
+                Lock::new(Duration::ZERO).tell_if_held();
+            }
             side.predecessor |= match tool.has_chain(TableName::Nat, PREDECESSOR)? {
                 Presence::There => true,
                 Presence::Missing => false,

@@ -6,9 +6,11 @@
 
 use std::env;
 use std::fmt;
+use std::time::Duration;
 
-use ferrovia_core::dialect::iptables;
+use ferrovia_core::dialect::iptables::{self, Removal};
 
+use super::lock::Lock;
 use super::tool::{Backend, Tool, tools_on};
 use crate::exec;
 
@@ -78,25 +80,50 @@ pub struct Error {
 /// # Errors
 /// If some tool fails; says what the others did.
 pub fn remove_leftovers() -> Result<Removed, Error> {
-    remove_with(&tools_on(&env::var_os("PATH").unwrap_or_default()))
+    look_with(&tools_here(), |_| nobodys, remove)
 }
 
-/// The same, but for the rulesets of one backend: the one that the iptables mode itself writes to.
+/// What [`remove_leftovers`] would remove. Changes nothing.
+///
+/// # Errors
+/// If some tool fails; says what the others found.
+pub fn find_leftovers() -> Result<Removed, Error> {
+    let nothing = |_: &Tool, _: &Removal<'_>| Ok(());
+    look_with(&tools_here(), |_| nobodys, nothing)
+}
+
+/// The same for a mode that itself writes to the rulesets of one backend: there the chains that `is_ours` claims, by table and name, stay.
 ///
 /// # Errors
 /// If some tool fails; says what the others did.
-pub fn remove_leftovers_beside(backend: Backend) -> Result<Removed, Error> {
-    let mut tools = tools_on(&env::var_os("PATH").unwrap_or_default());
+pub fn remove_leftovers_beside(backend: Backend, is_ours: IsOurs) -> Result<Removed, Error> {
     // A tool that does not say which it is may be the one that is in use.
-    tools.retain(|tool| ![backend, Backend::Chosen].contains(&tool.backend));
-    remove_with(&tools)
+    let is_in_use = |tool: &Tool| [backend, Backend::Chosen].contains(&tool.backend);
+    let stays = |tool: &Tool| if is_in_use(tool) { is_ours } else { nobodys };
+    look_with(&tools_here(), stays, remove)
 }
 
-fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
+/// Whether a chain is the mode's own, by table and name.
+pub type IsOurs = fn(&str, &str) -> bool;
+
+fn tools_here() -> Vec<Tool> {
+    tools_on(&env::var_os("PATH").unwrap_or_default())
+}
+
+fn nobodys(_: &str, _: &str) -> bool {
+    false
+}
+
+/// Looks for leftovers with each tool, and does something about those found. What stays is told for each tool.
+fn look_with(
+    tools: &[Tool],
+    stays: impl Fn(&Tool) -> IsOurs,
+    act: impl Fn(&Tool, &Removal<'_>) -> Result<(), exec::Error>,
+) -> Result<Removed, Error> {
     let mut removed = Removed::default();
     let mut failures = Vec::new();
     for tool in tools {
-        match remove_by(tool) {
+        match look_by(tool, stays(tool), &act) {
             Ok(done) => removed.tools.push(done),
             Err(failure) => failures.push(failure),
         }
@@ -108,7 +135,11 @@ fn remove_with(tools: &[Tool]) -> Result<Removed, Error> {
     }
 }
 
-fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
+fn look_by(
+    tool: &Tool,
+    is_ours: IsOurs,
+    act: impl Fn(&Tool, &Removal<'_>) -> Result<(), exec::Error>,
+) -> Result<RemovedWith, exec::Error> {
     let mut done = RemovedWith {
         tool: tool.name(),
         chains: 0,
@@ -119,8 +150,8 @@ fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
         return Ok(done);
     }
     let save = tool.save(&[])?;
-    if let Some(removal) = iptables::leftovers(&save) {
-        tool.restore(removal.restore_input(tool.backend.commits()))?;
+    if let Some(removal) = iptables::leftovers_besides(&save, is_ours) {
+        act(tool, &removal)?;
         done.chains = removal.chains();
         done.rules = removal.rules();
         done.kept = removal
@@ -129,6 +160,13 @@ fn remove_by(tool: &Tool) -> Result<RemovedWith, exec::Error> {
             .collect();
     }
     Ok(done)
+}
+
+fn remove(tool: &Tool, removal: &Removal<'_>) -> Result<(), exec::Error> {
+    if tool.backend == Backend::Legacy {
+        Lock::new(Duration::ZERO).tell_if_held();
+    }
+    tool.restore(removal.restore_input(tool.backend.commits()))
 }
 
 /// Failures, one after the other.
@@ -192,7 +230,10 @@ mod tests {
     fn without_tools_nothing_is_looked_at() {
         let folder = Folder::new("none", &[("iptables-nft-save", "/nonexistent")]);
         assert_eq!(folder.tools(), [""; 0]);
-        assert_eq!(remove_with(&[]).unwrap(), Removed::default());
+        assert_eq!(
+            look_with(&[], |_| nobodys, remove).unwrap(),
+            Removed::default()
+        );
     }
 
     #[test]
@@ -204,7 +245,7 @@ mod tests {
                 ("ip6tables-nft-save", "/bin/true"),
             ],
         );
-        let error = remove_with(&tools_on(folder.0.as_os_str())).unwrap_err();
+        let error = look_with(&tools_on(folder.0.as_os_str()), |_| nobodys, remove).unwrap_err();
         assert_eq!(error.failures.len(), 1);
         assert!(
             error.to_string().contains("iptables-nft-save failed"),

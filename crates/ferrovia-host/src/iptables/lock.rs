@@ -69,12 +69,17 @@ impl LockUsage {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn count(&self, waited: Duration, held: Duration) {
+    /// It was waited for, in vain or not.
+    pub(super) fn waited(&self, waited: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).waited += waited;
+    }
+
+    /// A tool has had it.
+    pub(super) fn held(&self, held: Duration) {
         let mut usage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         usage.times += 1;
         usage.last_held = held;
         usage.held += held;
-        usage.waited += waited;
     }
 }
 
@@ -95,8 +100,19 @@ impl Lock {
         }
     }
 
-    /// Waits until it is free; answers with how long that took.
-    pub(super) fn wait_until_free(&self) -> Result<Duration, LockError> {
+    /// Says who holds it, if anybody does, before something is done that waits for it in silence.
+    pub(super) fn tell_if_held(&self) {
+        // Who cannot open it will be told so by the tool.
+        let Ok(file) = File::open(&self.path) else {
+            return;
+        };
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            tracing::warn!(holder = holder(&file), lock = %self.path.display(), "somebody holds the xtables lock; a tool waits for it for some seconds");
+        }
+    }
+
+    /// Waits until it is free.
+    pub(super) fn wait_until_free(&self) -> Result<(), LockError> {
         let unusable = |cause| LockError::Unusable {
             path: self.path.clone(),
             cause,
@@ -113,7 +129,7 @@ impl Lock {
         loop {
             match file.try_lock() {
                 // Closing the file gives it back.
-                Ok(()) => return Ok(start.elapsed()),
+                Ok(()) => return Ok(()),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(unusable(cause)),
             }
@@ -212,7 +228,9 @@ mod tests {
             thread::sleep(Duration::from_millis(150));
             drop(file);
         });
-        assert!(own.0.wait_until_free().unwrap() >= Duration::from_millis(100));
+        let start = Instant::now();
+        own.0.wait_until_free().unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(100));
         free.join().unwrap();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`remove_leftovers`] removes what a kube-proxy left behind. For the iptables mode [`detect`] finds the tools and which of the kernel's two
 //! rulesets this node uses, and [`IptablesApplier`] writes and reads with them. The legacy tools share a lock with everybody on the machine
-//! (`lock.rs`). `counters.rs` makes the kernel's named counters, `settings.rs` is about the two kernel settings the mode depends on. What is
+//! (`lock.rs`). [`saved()`] reads all rulesets for people. `counters.rs` makes the kernel's named counters, `settings.rs` is about the two kernel settings the mode depends on. What is
 //! to be written is decided in `ferrovia-core`.
 
 mod applier;
@@ -10,6 +10,8 @@ mod counters;
 mod detect;
 mod leftovers;
 mod lock;
+mod rules;
+mod saved;
 mod settings;
 mod tool;
 
@@ -17,8 +19,11 @@ pub use applier::{Error as ApplyError, IptablesApplier};
 pub use counters::{Counter, Counters};
 pub use detect::{Detected, Error as DetectError, detect};
 pub use leftovers::{
-    Error as LeftoversError, Removed, RemovedWith, remove_leftovers, remove_leftovers_beside,
+    Error as LeftoversError, IsOurs, Removed, RemovedWith, find_leftovers, remove_leftovers,
+    remove_leftovers_beside,
 };
 pub use lock::{LockError, LockUsage, Usage};
+pub use rules::{Rules, RulesWritten};
+pub use saved::{Saved, saved};
 pub use settings::is_liberal;
 pub use tool::{Backend, Tool};

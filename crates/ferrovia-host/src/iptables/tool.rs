@@ -88,7 +88,7 @@ pub(super) enum Presence {
 pub(super) fn tools_on(path: &OsStr) -> Vec<Tool> {
     let mut tools = Vec::new();
     for family in Family::ALL {
-        let found = |backend| Tool::on(path, family, backend);
+        let found = |backend| Tool::find(path, family, backend);
         let specific: Vec<_> = [Backend::Nft, Backend::Legacy]
             .into_iter()
             .filter_map(found)
@@ -103,7 +103,8 @@ pub(super) fn tools_on(path: &OsStr) -> Vec<Tool> {
 }
 
 impl Tool {
-    fn on(path: &OsStr, family: Family, backend: Backend) -> Option<Self> {
+    /// The tool of a kind in the directories of a search path, if it is there.
+    pub fn find(path: &OsStr, family: Family, backend: Backend) -> Option<Self> {
         let name = name(family, backend);
         let mut candidates = env::split_paths(path).map(|folder| folder.join(&name));
         let program =

@@ -89,6 +89,16 @@ impl Writer {
         });
     }
 
+    /// A 16-bit number in the host's byte order.
+    pub fn u16(&mut self, kind: u16, value: u16) {
+        self.bytes(kind, &value.to_ne_bytes());
+    }
+
+    /// A 32-bit number in the host's byte order.
+    pub fn u32(&mut self, kind: u16, value: u32) {
+        self.bytes(kind, &value.to_ne_bytes());
+    }
+
     /// A 32-bit number in network byte order.
     pub fn be32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());

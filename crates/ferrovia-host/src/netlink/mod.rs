@@ -8,11 +8,13 @@ mod error;
 mod exchange;
 mod message;
 mod parse;
+mod pipeline;
 mod socket;
 
 pub use error::{Error, Refusal};
 pub use message::{Header, TooLong, Writer};
 pub use parse::{Attr, Attrs, Message, Messages, messages};
+pub(crate) use pipeline::{Refused, Request, and_more};
 pub use socket::{Protocol, Socket};
 
 /// Message flags, as the kernel numbers them.
@@ -27,6 +29,8 @@ pub mod flags {
     pub const DUMP: u16 = 0x300;
     /// On a delete: only if nothing is inside.
     pub const NONREC: u16 = 0x100;
+    /// Not if it is there already.
+    pub const EXCL: u16 = 0x200;
     /// Make it if it is not there.
     pub const CREATE: u16 = 0x400;
     /// Put it behind the others.

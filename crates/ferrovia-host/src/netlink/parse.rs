@@ -3,6 +3,8 @@
 //! Whatever the bytes are, nothing here panics or reads beyond them: an iterator ends where a
 //! length makes no sense. Meaning is left to the families.
 
+use std::net::IpAddr;
+
 /// One message, borrowed from the buffer it was received in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
@@ -113,6 +115,30 @@ impl<'a> Attr<'a> {
     /// A byte.
     pub fn u8(self) -> Option<u8> {
         self.value.first().copied()
+    }
+
+    /// A 16-bit number in the host's byte order.
+    pub fn u16(self) -> Option<u16> {
+        self.value.try_into().ok().map(u16::from_ne_bytes)
+    }
+
+    /// A 16-bit number in network byte order.
+    pub fn be16(self) -> Option<u16> {
+        self.value.try_into().ok().map(u16::from_be_bytes)
+    }
+
+    /// A 64-bit number in the host's byte order.
+    pub fn u64(self) -> Option<u64> {
+        self.value.try_into().ok().map(u64::from_ne_bytes)
+    }
+
+    /// An IP address of either family, by its length.
+    pub fn ip(self) -> Option<IpAddr> {
+        match self.value.len() {
+            4 => <[u8; 4]>::try_from(self.value).ok().map(IpAddr::from),
+            16 => <[u8; 16]>::try_from(self.value).ok().map(IpAddr::from),
+            _ => None,
+        }
     }
 
     /// A 32-bit number in the host's byte order.

@@ -26,8 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Protocol {
     /// Addresses, links, routes.
     Route = libc::NETLINK_ROUTE as isize,
-    /// nf_tables, connection tracking.
+    /// nf_tables, connection tracking, ipset.
     Netfilter = libc::NETLINK_NETFILTER as isize,
+    /// Families that are known by name, IPVS among them.
+    Generic = libc::NETLINK_GENERIC as isize,
 }
 
 /// An open netlink socket with a port of its own.

@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod error;
 mod expr;
+mod hooked;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 mod monitor;

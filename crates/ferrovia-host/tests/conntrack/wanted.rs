@@ -1,6 +1,6 @@
 //! Short ways to say what services want, and what must be cleaned up for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub(crate) fn port(name: &str, frontends: &[Frontend], endpoints: &[SocketAddr])
         external_policy: TrafficPolicy::Cluster,
         affinity: None,
         algorithm: Algorithm::Random,
+        scheduler: None,
         source_ranges: Box::new([]),
     }
 }
@@ -87,6 +88,7 @@ fn desired(family: Family) -> Desired {
         masquerade_mark: 0x4000,
         no_endpoints: NoEndpoints::Reject,
         egress_except: None,
+        addresses: BTreeSet::new(),
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),

@@ -4,14 +4,12 @@
 //! look at every service and list the table's chains each time; both are left out, in its favour.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
 use ferrovia_lab::{Role, Spec, World};
 
 use crate::cluster::{PORT, Size, TARGET_PORT, cluster_ip, full_name, made_up_endpoint};
+use crate::feed::feed;
 use crate::figures::Samples;
 
 /// How often a service is added.
@@ -110,22 +108,5 @@ add rule ip kube-proxy {chain} meta l4proto tcp dnat ip addr . port to numgen ra
 
 /// Feeds a text to the tool; answers with the time until it ended.
 fn nft(world: &World, text: &str) -> anyhow::Result<Duration> {
-    let start = Instant::now();
-    let mut child = world
-        .exec(Role::Node, "nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start nft, of the package nftables")?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Where the tool gave up reading, its own words tell more than the broken pipe.
-        let _ = stdin.write_all(text.as_bytes());
-    }
-    let output = child.wait_with_output()?;
-    let took = start.elapsed();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let complaint = stderr.lines().next().unwrap_or_default();
-    ensure!(output.status.success(), "nft -f: {complaint}");
-    Ok(took)
+    feed(world.exec(Role::Node, "nft").args(["-f", "-"]), text)
 }

@@ -1,4 +1,4 @@
-//! `make bench`: what the nftables mode costs, on the real kernel, as a table.
+//! `make bench`: what the proxy costs, on the real kernel, as tables.
 //!
 //! Each size gets a lab of namespaces and, in the lab's node, a process that holds nothing but the proxy's engine: this binary, started
 //! again. So its memory and CPU time are the proxy's alone, while clients and servers live in the process that measures. Nothing here
@@ -9,12 +9,13 @@
 //! - [`measure`]: all figures of a size, with [`change`] and [`connect`] for the finer ones.
 //! - [`kube_proxy`]: the ruleset to compare with, loaded in the same run.
 //! - [`api`]: the daemon as people run it, following an API server.
+//! - [`iptables`]: the same in the iptables mode, with both kinds of tools, beside what the tools need by themselves.
 //! - [`conntrack`]: removing stale flows.
-//! - [`process`]: memory and CPU time of a process.
+//! - [`feed`]: running other programs, to compare with. [`process`]: memory and CPU time of a process.
 //! - [`report`]: figures become a table, laid out by [`table`], in the words of [`show`].
 //!
 //! `BENCH_QUICK=1` runs the smaller sizes and leaves the slow comparison out. `cargo bench --bench proxy -- api` runs one section
-//! (`engine`, `api`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
+//! (`engine`, `api`, `iptables`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
 //! that it works.
 
 mod api;
@@ -24,7 +25,9 @@ mod connect;
 mod conntrack;
 #[path = "../../../ferrovia-host/tests/conntrack/entries.rs"]
 mod entries;
+mod feed;
 mod figures;
+mod iptables;
 mod kube_proxy;
 mod measure;
 mod orders;
@@ -49,9 +52,10 @@ use crate::cluster::Size;
 const PROXY: &str = "--proxy";
 
 /// Arguments that choose among the sections; without any, all are measured.
-const SECTIONS: [&str; 3] = [ENGINE, API, CONNTRACK];
+const SECTIONS: [&str; 4] = [ENGINE, API, IPTABLES, CONNTRACK];
 const ENGINE: &str = "engine";
 const API: &str = "api";
+const IPTABLES: &str = "iptables";
 const CONNTRACK: &str = "conntrack";
 
 /// How much is measured.
@@ -101,6 +105,9 @@ fn main() -> anyhow::Result<()> {
     }
     if is_asked(API) {
         page += &api(extent)?;
+    }
+    if is_asked(IPTABLES) {
+        page += &iptables::section(extent)?;
     }
     if is_asked(CONNTRACK) {
         page += &conntrack::section(extent)?;

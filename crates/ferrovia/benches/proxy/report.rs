@@ -33,7 +33,7 @@ node under test. 3,000 of each in turn; client and server are one thread, so no 
 /// How the page begins.
 pub(crate) fn head() -> anyhow::Result<String> {
     Ok(format!(
-        "# Ferrovia, nftables mode: what it costs\n\n{}\n\n\
+        "# Ferrovia: what it costs\n\n{}\n\n\
 - ✓ and ✗ say whether a goal (in brackets) was reached on this machine in this run; nothing fails on a ✗.\n\n",
         machine()?
     ))
@@ -44,7 +44,7 @@ pub(crate) fn section(
     results: &[Figures],
     comparison: Option<&Comparison>,
 ) -> anyhow::Result<String> {
-    let mut page = String::from("## The engine alone\n\n");
+    let mut page = String::from("## The nftables mode: the engine alone\n\n");
     writeln!(page, "{}", figures(results))?;
     let find = |size| results.iter().find(|figures| figures.size == size);
     let ends = find(Size::new(1_000, 2)).zip(find(Size::new(50_000, 2)));

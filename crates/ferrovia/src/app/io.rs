@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::source;
 use super::watch::spawn;
+use crate::admin::{Admin, AdminSocket, serve_socket};
 use crate::config::{Config, Source};
 use crate::health::{Health, State};
 use crate::http::{Bind, Pages, Server, serve_health, serve_metrics};
@@ -20,6 +21,7 @@ use crate::source::kube::events::{Reporter, noticeboard};
 use crate::source::kube::{Api, Freshness};
 use crate::source::manifest::Folder;
 use crate::sync::Inputs;
+use crate::web::serve_page;
 
 /// Objects that are older than this are told by `/healthz`: the API server sends a sign of life about every minute, and a watch that is
 /// silent is given up after three.
@@ -31,12 +33,19 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Work that is done beside everything else.
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// What answers as long as it lives.
+pub(super) struct Serving {
+    _servers: Vec<Server>,
+    _socket: Option<AdminSocket>,
+}
+
 /// Everything on that thread, before it runs.
 pub(super) struct Io {
     runtime: Runtime,
     api: Option<Api>,
     tasks: Vec<Task>,
     servers: Vec<Server>,
+    socket: Option<AdminSocket>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) health: Arc<Health>,
     pub(super) notices: Noticeboard,
@@ -62,6 +71,7 @@ impl Io {
             api: None,
             tasks: Vec::new(),
             servers: Vec::new(),
+            socket: None,
             metrics,
             health: Arc::new(health),
             notices: Arc::new(|_| {}),
@@ -117,6 +127,25 @@ impl Io {
         Ok(())
     }
 
+    /// Begins to listen for people and commands. Nothing depends on them, so a failure is no more than a warning.
+    pub(super) fn serve_admin(&mut self, config: &Config, admin: &Arc<Admin>) {
+        let runtime = self.runtime.handle();
+        if let Some(path) = &config.admin_socket {
+            self.socket = Some(serve_socket(runtime, path, Arc::clone(admin)));
+        }
+        if let Some(address) = config.web {
+            let bind = Bind {
+                address,
+                hard_fail: false,
+                notices: self.notices.clone(),
+            };
+            match serve_page(runtime, &bind, Arc::clone(admin)) {
+                Ok(server) => self.servers.push(server),
+                Err(error) => tracing::warn!(%error, "there is no page"),
+            }
+        }
+    }
+
     /// For an end before the thread was started: what there is to tell is told first, if that does not take long.
     pub(super) fn post_notices(self) {
         // Posting ends when nobody is left who could tell more.
@@ -137,7 +166,7 @@ impl Io {
     }
 
     /// Starts the thread and the source. The servers answer as long as what is returned lives.
-    pub(super) fn start(mut self, config: Config, inputs: Inputs) -> anyhow::Result<Vec<Server>> {
+    pub(super) fn start(mut self, config: Config, inputs: Inputs) -> anyhow::Result<Serving> {
         match config.source {
             Source::Manifests(folder) => source::follow_folder(Folder::open(&folder)?, inputs)?,
             Source::Kube(_) => self.follow_api(config.settings.node_name, inputs),
@@ -156,7 +185,10 @@ impl Io {
             }
             runtime.block_on(std::future::pending::<()>());
         })?;
-        Ok(self.servers)
+        Ok(Serving {
+            _servers: self.servers,
+            _socket: self.socket,
+        })
     }
 
     fn follow_api(&mut self, node_name: String, inputs: Inputs) {

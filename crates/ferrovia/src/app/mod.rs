@@ -6,8 +6,10 @@
 mod io;
 mod report;
 mod source;
+mod takeover;
 mod watch;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -20,6 +22,8 @@ use jiff::Timestamp;
 
 use self::io::Io;
 use self::report::{FirstSync, Preflight, Reporter, WhenReady};
+use self::takeover::Patience;
+use crate::admin::{About, Admin, History};
 use crate::config::{Action, Config, Source};
 use crate::conntrack::limits::{self, Finding};
 use crate::conntrack::worker::{Cleaned, Cleaner};
@@ -27,14 +31,14 @@ use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
 use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
-use crate::mode::{Installed, Listen, Mode, TakeOver};
+use crate::mode::{Installed, Listen, Mode, TakeOver, with_localhost_node_ports};
 use crate::source::manifest::Folder;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
 pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
-    let mode = Mode::choose(&config).map_err(anyhow::Error::from_boxed)?;
+    let mode = Mode::choose(&config);
     privileges::require(&[privileges::RULES])?;
     if config.once {
         return run_once(config, &mode);
@@ -43,18 +47,22 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     // All that takes more than we need later comes before the first thread is made, because threads inherit what we may do.
     let findings = set_limits(&config);
     if config.action == Action::InitOnly {
+        mode.prepare().map_err(anyhow::Error::from_boxed)?;
         tracing::info!("all that needs more than CAP_NET_ADMIN is done");
         return Ok(());
     }
+    let installed = mode
+        .install(config.counters)
+        .map_err(anyhow::Error::from_boxed)?;
     let Installed {
         backends,
         listen,
+        read,
         take_over,
-    } = mode
-        .install(config.counters)
-        .map_err(anyhow::Error::from_boxed)?;
+        proxies,
+    } = with_localhost_node_ports(installed, &mode, &config, &io.notices);
     let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
-    drop_privileges(&config);
+    drop_privileges(&config, &mode);
 
     let (inputs, received) = sync::queue();
     // Watched before it is read: what changes in between is then told a second time, but never missed.
@@ -69,15 +77,21 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         io.post_notices();
         return Err(error);
     }
+    let history = Arc::new(History::default());
+    let admin = admin(&config, &mode, &io, supported, &inputs, &history)?;
+    io.serve_admin(&config, &Arc::new(admin));
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
     let watched = inputs.clone();
     let needs_tools = mode.needs_tools();
     let when_ready = move || settle_in(needs_tools, listen, take_over, watched);
-    let mut reporter = reporter(&config, &io, supported, Box::new(when_ready))?;
+    let mut reporter = reporter(&config, &io, supported, Box::new(when_ready), history)?;
     findings
         .iter()
         .filter_map(Finding::notice)
         .for_each(|notice| (io.notices)(notice));
+    if let Some(read) = read {
+        io.metrics.read_mode(read);
+    }
     if config.counters {
         let read = mode
             .connections(inputs.clone())
@@ -86,6 +100,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
             io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
         }
     }
+    io.metrics.count_proxies(proxies, DEFAULT_MAX_SERIES);
     let pace = config.pace;
     let _servers = io.start(config, inputs)?;
     serve_until_stopped(engine, &received, pace, &mut reporter)
@@ -110,6 +125,11 @@ fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
     let Source::Manifests(folder) = &config.source else {
         bail!("--once needs --manifests: the objects of an API server are followed, not read once");
     };
+    ensure!(
+        !mode.ends_with_us(),
+        "--once: the {} mode serves nobody once the process has ended; use another mode, or leave --once out",
+        mode.name()
+    );
     let Installed {
         backends,
         take_over,
@@ -128,7 +148,7 @@ fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
         Stop::Asked | Stop::Satisfied => {}
     }
     ensure!(first.succeeded, "the rules could not be written");
-    remove_others(take_over);
+    takeover::remove_others(take_over, Patience::ONCE);
     Ok(())
 }
 
@@ -148,17 +168,14 @@ fn set_limits(config: &Config) -> Vec<Finding> {
 
 /// Keeps what a running proxy needs: to write rules, to run the old iptables tools during a takeover, to read other people's manifests,
 /// and to listen where it was told to.
-fn drop_privileges(config: &Config) {
+fn drop_privileges(config: &Config, mode: &Mode) {
     let mut needs = vec![privileges::RULES, privileges::LEGACY_IPTABLES];
     if matches!(config.source, Source::Manifests(_)) {
         needs.push(privileges::FILES_OF_OTHERS);
     }
-    let servers = [config.health, config.metrics];
-    if servers
-        .iter()
-        .flatten()
-        .any(|address| address.port() < 1024)
-    {
+    let servers = [config.health, config.metrics, config.web];
+    let is_low = |address: &SocketAddr| address.port() < 1024;
+    if servers.iter().flatten().any(is_low) || mode.needs_low_ports() {
         needs.push(privileges::LOW_PORTS);
     }
     let keep: Vec<_> = needs.iter().map(|need| need.capability).collect();
@@ -181,6 +198,7 @@ fn reporter(
     io: &Io,
     supported: PerFamily<bool>,
     when_ready: WhenReady,
+    history: Arc<History>,
 ) -> anyhow::Result<Reporter> {
     let counted = Arc::clone(&io.metrics);
     Ok(Reporter {
@@ -194,7 +212,44 @@ fn reporter(
         counted: Received::default(),
         checked: PerFamily::default(),
         syncing: None,
+        history,
     })
+}
+
+/// What people and commands are answered from.
+fn admin(
+    config: &Config,
+    mode: &Mode,
+    io: &Io,
+    supported: PerFamily<bool>,
+    inputs: &Inputs,
+    history: &Arc<History>,
+) -> anyhow::Result<Admin> {
+    let families = Family::ALL.into_iter().filter(|family| supported[*family]);
+    let about = About {
+        node: config.settings.node_name.clone(),
+        mode: mode.name(),
+        trace: mode.to_trace(),
+        families: families.collect(),
+        source: match config.source {
+            Source::Manifests(_) => "manifests",
+            Source::Kube(_) => "kubernetes",
+        },
+    };
+    let read = if config.counters {
+        mode.connections(inputs.clone())
+            .map_err(anyhow::Error::from_boxed)?
+    } else {
+        None
+    };
+    let health = Arc::clone(&io.health);
+    Ok(Admin::new(
+        about,
+        inputs.clone(),
+        health,
+        Arc::clone(history),
+        read,
+    ))
 }
 
 fn count_cleaned(metrics: &Metrics, cleaned: Cleaned) {
@@ -246,25 +301,15 @@ fn settle_in(needs_tools: bool, listen: Listen, take_over: TakeOver, inputs: Inp
     tracing::info!("ready: all services are in the kernel");
     notify_systemd();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
-    let started = watch::watch_rules(listen, inputs)
-        .and_then(|()| watch::spawn_with_tools("takeover", move || remove_others(take_over)));
+    let started = watch::watch_rules(listen, inputs).and_then(|()| {
+        let work = move || takeover::remove_others(take_over, Patience::DAEMON);
+        watch::spawn_with_tools("takeover", work)
+    });
     if !needs_tools {
         watch::give_up_tools();
     }
     if let Err(error) = started {
         tracing::warn!("{error:#}; the rules are checked every sync period all the same");
-    }
-}
-
-/// Our rules are in force, so a predecessor's can go without a gap.
-fn remove_others(take_over: TakeOver) {
-    match take_over() {
-        Ok(removed) => removed
-            .iter()
-            .for_each(|what| tracing::info!("took over: removed {what}")),
-        Err(error) => {
-            tracing::warn!(%error, "cannot remove what another proxy left; both sets of rules are in force");
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_host::memory;
 use jiff::Timestamp;
 
+use crate::admin::History;
 use crate::conntrack::worker::{Cleaner, Syncing};
 use crate::health::{Health, Moment, NodeState};
 use crate::http::{ServiceChecks, WantedChecks};
@@ -36,6 +37,8 @@ pub(super) struct Reporter {
     pub(super) checked: PerFamily<Option<(Arc<HealthChecks>, NodePortAddresses)>>,
     /// Held while rules are being written, so that no flow is judged by the rules before.
     pub(super) syncing: Option<Syncing>,
+    /// What people may want to know of later.
+    pub(super) history: Arc<History>,
 }
 
 impl Observer for Reporter {
@@ -66,6 +69,7 @@ impl Observer for Reporter {
     fn synced(&mut self, engine: &Engine, outcomes: &[Outcome]) -> ControlFlow<()> {
         for outcome in outcomes {
             self.metrics.synced(outcome, Timestamp::now());
+            self.history.record(outcome, Timestamp::now());
             self.observe_latency(outcome);
             if let Some(cleanup) = &outcome.cleanup {
                 self.cleaner.submit(cleanup.clone());

@@ -1,9 +1,18 @@
 //! `ferrovia cleanup`, and `--cleanup`
 
 use clap::Args;
+use ferrovia_host::iptables;
 
 use super::output::print;
-use crate::mode::Mode;
+use crate::mode;
+
+/// Ours have the names of kube-proxy's on purpose.
+const WHY_CHAINS_STAY: &str = "\
+these iptables chains are of our iptables mode or of a kube-proxy, which cannot be told apart; \
+`ferrovia cleanup --kube-proxy` removes them\n";
+const NO_TOOLS: &str = "\
+no iptables tools that work were found on PATH, so iptables chains were not looked for; \
+if the iptables mode or a kube-proxy was in use here, run this where the tools are\n";
 
 /// Flags of `ferrovia cleanup`.
 #[derive(Debug, Args)]
@@ -15,20 +24,33 @@ pub(super) struct CleanupArgs {
 
 /// Removes our rules, and those of a kube-proxy if asked to.
 pub(super) fn cleanup(kube_proxy: bool) -> anyhow::Result<()> {
-    let mut removed = Vec::new();
-    for mode in Mode::ALL {
-        removed.extend(mode.remove(kube_proxy).map_err(anyhow::Error::from_boxed)?);
-    }
+    let removed = mode::remove_all(kube_proxy).map_err(anyhow::Error::from_boxed)?;
     if kube_proxy {
-        let leftovers = ferrovia_host::iptables::remove_leftovers()?;
-        let tools = leftovers.tools.iter().filter(|tool| !tool.is_empty());
-        removed.extend(tools.map(ToString::to_string));
+        return report(&removed.in_words, &[], removed.no_tools);
     }
-    if removed.is_empty() {
-        print("nothing to remove in this network namespace\n")?;
-    }
+    // They are not asked for, so that they cannot be looked at is no failure.
+    let chains = iptables::find_leftovers().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot tell whether there are iptables chains");
+        error.removed
+    });
+    let left = mode::in_words(&chains);
+    report(&removed.in_words, &left, chains.tools.is_empty())
+}
+
+fn report(removed: &[String], left: &[String], no_tools: bool) -> anyhow::Result<()> {
     for what in removed {
         print(format_args!("removed {what}\n"))?;
+    }
+    for what in left {
+        print(format_args!("left {what}\n"))?;
+    }
+    if !left.is_empty() {
+        print(WHY_CHAINS_STAY)?;
+    }
+    if no_tools {
+        print(NO_TOOLS)?;
+    } else if removed.is_empty() && left.is_empty() {
+        print("nothing to remove in this network namespace\n")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The daemon's flags that `plan` has as well. They are turned into the daemon's, so that both mean the same.
+//! The daemon's flags that the commands that only look have as well. They are turned into the daemon's, so that both mean the same.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::config::{Config, flags};
 pub struct ShapeFlags {
     /// Folder with Services, EndpointSlices (or Endpoints), and if you like a Node and ServiceCIDRs; YAML or JSON, sub-folders too
     #[arg(long, value_name = "DIR")]
-    pub(super) manifests: PathBuf,
+    pub(super) manifests: Option<PathBuf>,
 
     /// Name of this node: endpoints with this nodeName are local [default: the host name]
     #[arg(long, value_name = "NAME", alias = "hostname-override")]
@@ -73,7 +73,8 @@ impl ShapeFlags {
         Ok(Config::load(flags::parse(self.as_typed())?)?.settings)
     }
 
-    fn as_typed(&self) -> Vec<String> {
+    /// The daemon's flags, without those that say where objects come from.
+    pub(super) fn as_typed(&self) -> Vec<String> {
         let optional = [
             ("node-name", &self.node_name),
             ("bind-address", &self.bind_address),
@@ -86,7 +87,6 @@ impl ShapeFlags {
             .iter()
             .filter_map(|(name, value)| Some(format!("--{name}={}", value.as_ref()?)));
         [
-            format!("--manifests={}", self.manifests.display()),
             format!("--detect-local-mode={}", self.detect_local_mode),
             format!("--nodeport-addresses={}", self.nodeport_addresses.join(",")),
             format!("--masquerade-all={}", self.masquerade_all),

@@ -3,14 +3,22 @@
 
 mod cleanup;
 mod counters;
+mod diff;
+mod doctor;
 mod flags;
+mod given;
 mod help;
+mod migrate;
+mod objects;
 mod output;
 mod plan;
 mod run;
+mod top;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 pub use flags::ShapeFlags;
@@ -35,15 +43,36 @@ Run it (needs CAP_NET_ADMIN):
 Rules stay in the kernel when ferrovia ends, so that a restart or an upgrade interrupts nothing; `ferrovia cleanup` removes them.";
 
 /// The commands and what each is for.
-const COMMANDS: [(&str, &str); 4] = [
+const COMMANDS: [(&str, &str); 10] = [
     ("run", "Run the proxy; the same as no command"),
+    ("trace", "Say where a packet goes, and why"),
     (
         "plan",
-        "Print the ruleset for a folder of manifests as nft text; touches nothing",
+        "Print the ruleset for objects of a folder or an API server; touches nothing",
+    ),
+    (
+        "diff",
+        "Show how the kernel differs from what is wanted, or one folder from another",
+    ),
+    (
+        "verify",
+        "Say in one line whether the kernel has what is wanted",
     ),
     (
         "counters",
         "Show how many connections each service and each endpoint got",
+    ),
+    (
+        "top",
+        "Show services and endpoints with their connections, live",
+    ),
+    (
+        "doctor",
+        "Look for what is wrong with this node, and say what to do",
+    ),
+    (
+        "migrate",
+        "Say what would change with another mode, and how to switch",
     ),
     ("cleanup", "Remove our rules from the kernel"),
 ];
@@ -97,10 +126,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print the ruleset for a folder of manifests as nft text; touches nothing, needs no privileges
+    /// Say where a packet goes, and why; touches nothing. Ends with 0 if it is delivered, 10 if refused, 11 if dropped, 12 if no Service is
+    /// addressed, 1 on an error
+    Trace(Box<trace::TraceArgs>),
+    /// Print the ruleset for objects of a folder or an API server; touches nothing, needs no privileges
     Plan(Box<plan::PlanArgs>),
+    /// Compare what is wanted with what is in the kernel, or two folders with each other; touches nothing. Ends with 0 if they are the same, 1
+    /// if they differ, 2 on an error
+    Diff(Box<diff::DiffArgs>),
+    /// Say in one line whether the kernel has what is wanted, for monitoring. Ends with 0 if it has, 1 if not, 2 on an error
+    Verify(Box<diff::VerifyArgs>),
     /// Show how many connections each service and each endpoint got, read from the kernel
     Counters(counters::CountersArgs),
+    /// Show services and endpoints with their connections, live, from the running daemon
+    Top(top::TopArgs),
+    /// Look for what is wrong with this node as far as Services are concerned, and say what to do; changes nothing. Ends with 0 if nothing
+    /// is worse than a note, 1 for warnings, 2 for problems, 3 if it could not look
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Say which Services and settings would behave differently in another mode, and how to switch; changes nothing. With --check it ends
+    /// with 0 if nothing changes, 1 if something does, 2 on an error
+    Migrate(Box<migrate::MigrateArgs>),
     /// Remove our rules from the kernel
     Cleanup(cleanup::CleanupArgs),
 }
@@ -140,7 +185,7 @@ impl UsageError {
 }
 
 /// Does what the arguments ask for. The first is the name the program was called by.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     let mut arguments = arguments.into_iter();
     let name = arguments.next().unwrap_or_default();
     let program = Program::called(&name);
@@ -149,18 +194,21 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<()>
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
     if program == Program::KubeProxy {
-        return run::run(program, arguments);
+        return run::run(program, arguments).map(|()| ExitCode::SUCCESS);
     }
     command_first(&mut arguments);
     match arguments.first().map(String::as_str) {
-        Some("plan" | "counters" | "cleanup") => other_command(arguments),
+        Some(
+            "trace" | "plan" | "diff" | "verify" | "counters" | "top" | "doctor" | "migrate"
+            | "cleanup",
+        ) => other_command(arguments),
         Some("help") => {
             arguments.remove(0);
             arguments.push("--help".to_owned());
             main(std::iter::once(name).chain(arguments.into_iter().map(Into::into)))
         }
-        Some("run") => run::run(program, arguments.split_off(1)),
-        _ => run::run(program, arguments),
+        Some("run") => run::run(program, arguments.split_off(1)).map(|()| ExitCode::SUCCESS),
+        _ => run::run(program, arguments).map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -186,15 +234,35 @@ fn command_first(arguments: &mut [String]) {
     }
 }
 
-fn other_command(arguments: Vec<String>) -> anyhow::Result<()> {
+fn other_command(mut arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+    // An arrow of its own would be taken for a flag.
+    arguments
+        .iter_mut()
+        .filter(|argument| *argument == "->")
+        .for_each(|arrow| "to".clone_into(arrow));
     let cli = Cli::parse_from(std::iter::once("ferrovia".to_owned()).chain(arguments));
     let _ = logging::init(&LogSettings {
         verbosity: cli.verbosity,
         ..LogSettings::default()
     });
-    match cli.command {
+    let done = match cli.command {
+        Command::Trace(args) => return trace::trace(&args),
+        Command::Diff(args) => return Ok(or_trouble(diff::diff(&args))),
+        Command::Verify(args) => return Ok(or_trouble(diff::verify(&args))),
+        Command::Doctor(args) => return doctor::doctor(&args),
+        Command::Migrate(args) => return migrate::migrate(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Counters(args) => counters::counters(&args),
+        Command::Top(args) => top::top(args),
         Command::Cleanup(args) => cleanup::cleanup(args.kube_proxy),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Commands that compare have another code for errors: 1 says that there are differences.
+fn or_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("ferrovia: {error:#}");
+        ExitCode::from(diff::TROUBLE)
+    })
 }

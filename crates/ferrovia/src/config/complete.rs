@@ -10,12 +10,23 @@ use super::duration::GoDuration;
 use super::file::Document;
 use super::flags::Typed;
 use super::validate::FieldError;
-use super::{Config, ConfigError, ConfigFile, Remark};
+use super::{Config, ConfigError, ConfigFile, ModeName, Remark};
 
 impl Config {
     /// What the flags mean, with the file they name.
-    pub fn load(mut typed: Typed) -> Result<Self, ConfigError> {
+    pub fn load(typed: Typed) -> Result<Self, ConfigError> {
+        Self::load_in(typed, None)
+    }
+
+    /// The same, as if this mode were set.
+    pub fn load_in(mut typed: Typed, mode: Option<ModeName>) -> Result<Self, ConfigError> {
         let mut remarks = Vec::new();
+        let set_mode = |document: &mut Document| {
+            if let Some(mode) = mode {
+                document.mode = mode.name().to_owned();
+            }
+        };
+        set_mode(&mut typed.document);
         let config_file = match typed.config.clone() {
             Some(path) => Some(fold_file(&mut typed, &path, &mut remarks)?),
             None => {
@@ -23,6 +34,7 @@ impl Config {
                 None
             }
         };
+        set_mode(&mut typed.document);
         fold_own_flags(&mut typed)?;
         let document = &mut typed.document;
         document.clear_other_sections();

@@ -92,12 +92,8 @@ pub struct Document {
     /// How often everything is read anew from the API server.
     #[serde(deserialize_with = "or_default")]
     pub config_sync_period: GoDuration,
-    /// Without effect for many years; read, and written as empty as kube-proxy writes it.
-    #[serde(
-        deserialize_with = "or_default",
-        serialize_with = "as_empty",
-        rename = "portRange"
-    )]
+    /// The ports that the userspace mode may proxy by. In other modes without effect, and written as empty as kube-proxy writes it.
+    #[serde(deserialize_with = "or_default", rename = "portRange")]
     pub port_range: String,
     /// For Windows; read and written, not used.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
@@ -338,6 +334,48 @@ pub struct Ferrovia {
     /// What kube-proxy's ipvs mode does not have.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub ipvs: FerroviaIpvs,
+    /// Where commands ask the daemon.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub admin: Admin,
+    /// The page for people.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub web: Web,
+    /// For the userspace mode.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub userspace: FerroviaUserspace,
+}
+
+/// `ferrovia.admin`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Admin {
+    /// Path of the socket; absent means the default, empty means none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+}
+
+/// `ferrovia.web`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Web {
+    /// Where the page is served; absent means the default, empty or port 0 means nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bind_address: Option<String>,
+}
+
+/// `ferrovia.userspace`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FerroviaUserspace {
+    /// How clients' packets come to the proxy: `iptables` or `bind`; empty means the first.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub portals: String,
+    /// The interface that `bind` puts service addresses on; empty means one of our own.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub interface: String,
+    /// How long a flow of UDP lives without any datagram; 0 means the default.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub udp_idle_timeout: GoDuration,
 }
 
 /// `ferrovia.ipvs`.
@@ -383,6 +421,17 @@ impl Document {
                 ipvs: FerroviaIpvs {
                     local_fallback: true,
                 },
+                admin: Admin {
+                    socket: Some(String::new()),
+                },
+                web: Web {
+                    bind_address: Some(String::new()),
+                },
+                userspace: FerroviaUserspace {
+                    portals: "bind".to_owned(),
+                    interface: "lo".to_owned(),
+                    udp_idle_timeout: GoDuration::from_nanos(1),
+                },
             },
             ..Self::default()
         };
@@ -405,10 +454,6 @@ where
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
-}
-
-fn as_empty<S: Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str("")
 }
 
 /// By way of its shortest text: 5 has no decimals, and 0.1 does not grow the digits of the nearest number of 64 bits.

@@ -12,6 +12,7 @@ pub mod gates;
 mod keys;
 mod sections;
 mod used;
+mod userspace;
 pub mod validate;
 pub mod watch;
 
@@ -24,11 +25,13 @@ use std::time::Duration;
 use ferrovia_core::desired::Settings;
 use ipnet::IpNet;
 
+pub use self::userspace::{PortalSetting, UserspaceSettings};
 use crate::conntrack::limits::ConntrackSettings;
 use crate::logging::LogSettings;
 use crate::source::kube::ApiAccess;
 use crate::sync::Pace;
 use decode::DecodeError;
+pub use defaults::ADMIN_SOCKET;
 use gates::FeatureGates;
 use validate::FieldError;
 
@@ -57,7 +60,11 @@ pub struct Config {
     pub health: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
-    /// End if one of the two cannot be bound.
+    /// Where the page for people is served, if anywhere.
+    pub web: Option<SocketAddr>,
+    /// The socket on which commands ask the daemon, if there is one.
+    pub admin_socket: Option<PathBuf>,
+    /// End if health or metrics cannot be bound.
     pub bind_hard_fail: bool,
     /// Serve profiles where metrics are served.
     pub profiling: bool,
@@ -73,6 +80,8 @@ pub struct Config {
     pub localhost_node_ports: bool,
     /// What only the ipvs mode needs.
     pub ipvs: IpvsSettings,
+    /// What only the userspace mode needs.
+    pub userspace: UserspaceSettings,
     /// Kubernetes' feature gates.
     pub gates: FeatureGates,
     /// The completed configuration, for `/configz` and `--write-config-to`. `nodePortAddresses: primary` is in it as it is written.

@@ -92,6 +92,9 @@ impl Document {
         }
         self.iptables.masquerade_all = false;
         self.nftables.masquerade_all = false;
+        if self.mode != "userspace" {
+            self.port_range.clear();
+        }
         *self.sync_period_mut() = sync_period;
         *self.min_sync_period_mut() = min_sync_period;
         *self.masquerade_all_mut() = masquerade_all;

@@ -1,5 +1,7 @@
 //! The completed document as values: the last step to a [`Config`].
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ferrovia_core::desired::{LocalSetting, NoEndpoints, Settings};
@@ -7,11 +9,15 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::DROP_MARK;
 use ipnet::IpNet;
 
+use super::defaults::{ADMIN_SOCKET, WEB_ADDRESS, WEB_PORT, add_port};
 use super::file::{Document, Logging};
 use super::flags::Typed;
 use super::gates::FeatureGates;
 use super::validate::Checks;
-use super::{Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source};
+use super::{
+    Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source,
+    UserspaceSettings,
+};
 use crate::conntrack::limits::ConntrackSettings;
 use crate::logging::{FileVerbosity, Format, LogSettings};
 use crate::source::kube::ApiAccess;
@@ -19,6 +25,8 @@ use crate::sync::Pace;
 
 /// Longer than this makes no sense, and much longer no instant.
 const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// The longest path of a socket. The kernel takes 107 bytes; some are for the name it has until it is ready.
+const LONGEST_SOCKET: usize = 90;
 /// The version before ours, whose hidden metrics may be shown.
 const PREVIOUS_VERSION: &str = "1.35";
 
@@ -71,6 +79,8 @@ impl Config {
             once: typed.once,
             health: checks.server("healthzBindAddress", &document.healthz_bind_address),
             metrics: checks.server("metricsBindAddress", &document.metrics_bind_address),
+            web: web(&mut checks, document),
+            admin_socket: admin_socket(&mut checks, document),
             bind_hard_fail: document.bind_address_hard_fail,
             profiling: document.enable_profiling,
             show_hidden_metrics: hidden_metrics(&mut checks, document),
@@ -84,6 +94,7 @@ impl Config {
             log: log(&mut checks, &document.logging, &gates, &typed),
             localhost_node_ports: document.iptables.localhost_node_ports.unwrap_or(true),
             ipvs: ipvs(&mut checks, document, mode),
+            userspace: UserspaceSettings::of(&mut checks, document),
             gates,
             document: serde_json::to_value(document).unwrap_or_default(),
             flags: typed.values(),
@@ -242,6 +253,34 @@ fn egress_except(
         );
     }
     Some(except)
+}
+
+/// Nobody but this machine by default, whatever family the node's addresses are of.
+fn web(checks: &mut Checks, document: &Document) -> Option<SocketAddr> {
+    let given = document.ferrovia.web.bind_address.as_deref();
+    let mut address = given.unwrap_or(WEB_ADDRESS).to_owned();
+    if address.is_empty() {
+        return None;
+    }
+    add_port(&mut address, WEB_PORT.into());
+    checks.server("ferrovia.web.bindAddress", &address)
+}
+
+fn admin_socket(checks: &mut Checks, document: &Document) -> Option<PathBuf> {
+    let field = "ferrovia.admin.socket";
+    let given = document.ferrovia.admin.socket.as_deref();
+    let path = given.unwrap_or(ADMIN_SOCKET);
+    if path.is_empty() {
+        return None;
+    }
+    if !path.starts_with('/') {
+        checks.invalid_text(field, path, "must be an absolute path, or empty");
+    }
+    if path.len() > LONGEST_SOCKET {
+        let why = format!("must have at most {LONGEST_SOCKET} bytes, as the kernel takes no more");
+        checks.invalid_text(field, path, &why);
+    }
+    Some(path.into())
 }
 
 fn hidden_metrics(checks: &mut Checks, document: &Document) -> bool {

@@ -1,8 +1,8 @@
 //! Counts that only grow, as metrics must.
 //!
-//! The kernel counts pairs of a destination and the endpoint it led to, and forgets a pair that nobody used for a day. What is summed
-//! here is the growth between two readings, so a sum never shrinks. Names are not in the kernel's counts: the sync loop knows which
-//! service has which destination.
+//! The kernel counts pairs of a destination and the endpoint it led to, and forgets some: in nftables mode those that nobody used for a day,
+//! in ipvs mode those whose endpoint went. What is summed here is the growth between two readings, so a sum never shrinks. Names are not
+//! in the kernel's counts: the sync loop knows which service has which destination.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -10,12 +10,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ferrovia_core::desired::{Desired, Frontend, Refusal};
-use ferrovia_core::dialect::nft::Key;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::PortKey;
-use ferrovia_core::plan::nft::count::{Destination, connection, refusal};
-use ferrovia_core::plan::nft::layout::{SetId, TABLE};
-use ferrovia_host::nft::{Error, Nft};
+use ferrovia_core::plan::nft::count::Destination;
 
 use crate::metrics::{Connections, Refused};
 use crate::sync::backend::SyncError;
@@ -27,20 +24,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// So many sums are kept of endpoints that the kernel has no counts of any more.
 const REMEMBERED: usize = 100_000;
 
+/// Reads what the kernel has counted.
+pub trait Counts: Send {
+    /// Everything, with how often it was counted.
+    fn read(&mut self, family: Family) -> Result<HashMap<Counted, u64>, SyncError>;
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Counted {
+    /// Where a client went.
+    pub to: Destination,
+    /// Who took it; none if nobody did.
+    pub endpoint: Option<SocketAddr>,
+}
+
 /// Sums up what the kernel counts.
 pub struct Totals {
-    nft: Nft,
+    counts: Box<dyn Counts>,
     inputs: Inputs,
-    seen: PerFamily<HashMap<Key, u64>>,
+    seen: PerFamily<HashMap<Counted, u64>>,
     connections: BTreeMap<(Family, PortKey, SocketAddr), u64>,
     refused: BTreeMap<(Family, PortKey, bool), u64>,
 }
 
 /// What grew since the last reading.
 struct Growth {
-    to: Destination,
-    /// Who took it; none if nobody did.
-    endpoint: Option<SocketAddr>,
+    of: Counted,
     by: u64,
 }
 
@@ -53,14 +63,14 @@ struct Owner {
 
 impl Totals {
     /// Nothing read yet. The loop behind `inputs` is asked for names.
-    pub fn new(inputs: Inputs) -> Result<Self, Error> {
-        Ok(Self {
-            nft: Nft::open()?,
+    pub fn new(counts: Box<dyn Counts>, inputs: Inputs) -> Self {
+        Self {
+            counts,
             inputs,
             seen: PerFamily::default(),
             connections: BTreeMap::new(),
             refused: BTreeMap::new(),
-        })
+        }
     }
 
     /// Reads the kernel's counts and tells all sums.
@@ -73,32 +83,17 @@ impl Totals {
         Ok(())
     }
 
-    fn growth(&mut self, family: Family) -> Result<Vec<Growth>, Error> {
-        let mut growth = Vec::new();
-        let mut seen = HashMap::new();
-        for set in [SetId::Connections, SetId::Refusals] {
-            // Without services there is no table, and without counters no such set.
-            let counts = match self.nft.counters(family, TABLE, set.name()) {
-                Ok(counts) => counts,
-                Err(error) if error.is_not_found() => continue,
-                Err(error) => return Err(error),
-            };
-            for (key, count) in counts {
-                let before = self.seen[family].get(&key).copied().unwrap_or_default();
-                // A pair that was forgotten and came back starts anew.
-                let by = count.checked_sub(before).unwrap_or(count);
-                let found = match set {
-                    SetId::Connections => connection(&key)
-                        .map(|(to, (ip, port))| (to, Some(SocketAddr::new(ip, port)))),
-                    _ => refusal(&key).map(|to| (to, None)),
-                };
-                if let Some((to, endpoint)) = found.filter(|_| by > 0) {
-                    growth.push(Growth { to, endpoint, by });
-                }
-                seen.insert(key, count);
-            }
-        }
-        self.seen[family] = seen;
+    fn growth(&mut self, family: Family) -> Result<Vec<Growth>, SyncError> {
+        let now = self.counts.read(family)?;
+        let seen = &self.seen[family];
+        let growth = now.iter().map(|(of, count)| {
+            let before = seen.get(of).copied().unwrap_or_default();
+            // What was forgotten and came back starts anew.
+            let by = count.checked_sub(before).unwrap_or(*count);
+            Growth { of: *of, by }
+        });
+        let growth = growth.filter(|growth| growth.by > 0).collect();
+        self.seen[family] = now;
         Ok(growth)
     }
 
@@ -106,13 +101,13 @@ impl Totals {
         if growth.is_empty() {
             return Ok(());
         }
-        let owners = self.owners(family, growth.iter().map(|growth| growth.to).collect())?;
-        for Growth { to, endpoint, by } in growth {
+        let owners = self.owners(family, growth.iter().map(|growth| growth.of.to).collect())?;
+        for Growth { of, by } in growth {
             // Whatever has no owner any more was counted for a service that went.
-            let Some(owner) = owners.get(&to) else {
+            let Some(owner) = owners.get(&of.to) else {
                 continue;
             };
-            let sum = match endpoint {
+            let sum = match of.endpoint {
                 Some(endpoint) => self
                     .connections
                     .entry((family, owner.key.clone(), endpoint))

@@ -11,16 +11,16 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
 /// Plain text.
-pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 /// JSON.
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// An answer with a body of ours.
-pub(super) type Answer = Response<Content>;
+pub(crate) type Answer = Response<Content>;
 
 /// The body of an answer.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// All of it; none once it is sent.
     Whole(Option<Bytes>),
     /// Piece by piece, as somebody makes it.
@@ -29,7 +29,7 @@ pub(super) enum Content {
 
 /// A part of a body that is made while it is sent.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// Some of it.
     Text(Bytes),
     /// There is no more. Without it the body was broken off, and the client must not take it for whole.
@@ -39,7 +39,7 @@ pub(super) enum Piece {
 /// Whoever made the body gave up.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was broken off")]
-pub(super) struct BrokenOff;
+pub(crate) struct BrokenOff;
 
 impl Body for Content {
     type Data = Bytes;
@@ -72,7 +72,7 @@ impl Body for Content {
 }
 
 /// An answer of some type. Browsers are told not to guess another.
-pub(super) fn answer(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(crate) fn answer(code: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Content::Whole(Some(body.into())));
     *answer.status_mut() = code;
     set(&mut answer, CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -85,12 +85,12 @@ pub(super) fn answer(code: StatusCode, kind: &'static str, body: impl Into<Bytes
 }
 
 /// Text, and all is well.
-pub(super) fn text(body: impl Into<Bytes>) -> Answer {
+pub(crate) fn text(body: impl Into<Bytes>) -> Answer {
     answer(StatusCode::OK, TEXT, body)
 }
 
 /// JSON of a health check.
-pub(super) fn verdict(is_ok: bool, body: String) -> Answer {
+pub(crate) fn verdict(is_ok: bool, body: String) -> Answer {
     let code = if is_ok {
         StatusCode::OK
     } else {
@@ -100,17 +100,17 @@ pub(super) fn verdict(is_ok: bool, body: String) -> Answer {
 }
 
 /// There is nothing at this path.
-pub(super) fn not_found() -> Answer {
+pub(crate) fn not_found() -> Answer {
     answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n")
 }
 
 /// Sets a header.
-pub(super) fn set(answer: &mut Answer, name: HeaderName, value: HeaderValue) {
+pub(crate) fn set(answer: &mut Answer, name: HeaderName, value: HeaderValue) {
     answer.headers_mut().insert(name, value);
 }
 
 /// Makes a result of an answer that cannot fail, as hyper wants one.
-pub(super) fn certainly(answer: Answer) -> Result<Answer, Infallible> {
+pub(crate) fn certainly(answer: Answer) -> Result<Answer, Infallible> {
     Ok(answer)
 }
 

@@ -4,14 +4,14 @@
 //! [`Metrics`](crate::metrics::Metrics)) without waiting for the sync loop. Anybody may reach their ports, so `server.rs` bounds what a
 //! client can make us hold: header size, time, and the number of connections, of which the oldest goes first.
 
-mod answer;
+pub(crate) mod answer;
 mod checks;
 mod health;
 mod listen;
 mod metrics;
-mod pool;
-mod server;
-mod start;
+pub(crate) mod pool;
+pub(crate) mod server;
+pub(crate) mod start;
 
 pub use checks::{ServiceChecks, WantedChecks};
 pub use health::serve_health;

@@ -10,14 +10,14 @@ use tokio::task::AbortHandle;
 
 /// Connections of one or several listeners, oldest first.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     limit: usize,
     live: Mutex<VecDeque<AbortHandle>>,
 }
 
 impl Pool {
     /// Holds up to `limit` connections.
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
             live: Mutex::default(),
@@ -25,7 +25,7 @@ impl Pool {
     }
 
     /// Takes in a connection, at the cost of the oldest if need be.
-    pub(super) fn add(&self, connection: AbortHandle) {
+    pub(crate) fn add(&self, connection: AbortHandle) {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if live.len() >= self.limit {
             live.retain(|connection| !connection.is_finished());
@@ -39,7 +39,7 @@ impl Pool {
     }
 
     /// Ends the oldest connection, because something that all of them use is short.
-    pub(super) fn drop_oldest(&self) {
+    pub(crate) fn drop_oldest(&self) {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.retain(|connection| !connection.is_finished());
         if let Some(oldest) = live.pop_front() {

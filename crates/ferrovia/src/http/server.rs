@@ -1,6 +1,7 @@
 //! One listener at work: takes clients in, lets a handler answer, and bounds what each of them can hold.
 
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -20,27 +22,56 @@ use super::pool::Pool;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// The largest head of a request, and what is buffered of an answer.
 const HEAD_SIZE: usize = 16 * 1024;
-/// How long a connection is kept. Prometheus opens a new one without a word.
-const LIFETIME: Duration = Duration::from_secs(120);
 /// How long the last answer may take after that.
 const LAST_ANSWER: Duration = Duration::from_secs(30);
 /// The pause when no connection can be taken in, which is mostly because there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What answers requests.
-pub(super) trait Handler: Send + Sync + 'static {
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// How long a connection is kept. Prometheus opens a new one without a word.
+    const LIFETIME: Duration = Duration::from_secs(120);
+
     /// Answers one. Handlers decide by path and method; bodies are not read unless they do so.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }
 
+/// Where clients come in.
+pub(crate) trait Accept: Send + 'static {
+    /// A client's connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Waits for the next client.
+    fn client(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn client(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        // Answers are small and clients wait for them.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn client(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
 /// Serves until dropped; then every connection ends too.
-pub(super) async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, pool: Arc<Pool>) {
+pub(crate) async fn serve<L: Accept, H: Handler>(listener: L, handler: Arc<H>, pool: Arc<Pool>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    pool.add(connections.spawn(converse(stream, Arc::clone(&handler), LIFETIME)));
+            client = listener.client() => match client {
+                Ok(stream) => {
+                    pool.add(connections.spawn(converse(stream, Arc::clone(&handler), H::LIFETIME)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "cannot take in a client");
@@ -54,9 +85,11 @@ pub(super) async fn serve<H: Handler>(listener: TcpListener, handler: Arc<H>, po
     }
 }
 
-async fn converse<H: Handler>(stream: TcpStream, handler: Arc<H>, lifetime: Duration) {
-    // Answers are small and clients wait for them.
-    let _ = stream.set_nodelay(true);
+async fn converse<S, H>(stream: S, handler: Arc<H>, lifetime: Duration)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
     let service = service_fn(|request| {
         let handler = Arc::clone(&handler);
         async move { certainly(handler.answer(request).await) }

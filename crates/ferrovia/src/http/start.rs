@@ -61,11 +61,11 @@ impl Drop for Server {
 }
 
 /// What a server is called.
-pub(super) struct Name {
+pub(crate) struct Name {
     /// In logs.
-    pub(super) what: &'static str,
+    pub(crate) what: &'static str,
     /// As the reason of a notice.
-    pub(super) reason: &'static str,
+    pub(crate) reason: &'static str,
 }
 
 impl Name {
@@ -87,7 +87,7 @@ impl Name {
 }
 
 /// Starts a server. Its first try to listen is made here, on the caller's thread.
-pub(super) fn start<H: Handler>(
+pub(crate) fn start<H: Handler>(
     runtime: &Handle,
     name: &Name,
     bind: &Bind,

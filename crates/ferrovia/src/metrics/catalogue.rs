@@ -70,6 +70,12 @@ catalogue! {
         "iptables rules in force.";
     iptables_rules_written: Gauge() "kubeproxy_sync_proxy_rules_iptables_last" [ip_family, table]
         "iptables rules written by the last sync.";
+    lock_taken: Counter() "ferrovia_iptables_lock_taken_total" [ip_family]
+        "Times the lock of the legacy iptables tools was taken.";
+    lock_held: Counter() "ferrovia_iptables_lock_held_seconds_total" [ip_family]
+        "Time the lock of the legacy iptables tools was held by ours.";
+    lock_waited: Counter() "ferrovia_iptables_lock_waited_seconds_total" [ip_family]
+        "Time others' hold on the lock of the legacy iptables tools kept us waiting.";
     iptables_invalid_dropped: Counter() "kubeproxy_iptables_ct_state_invalid_dropped_packets_total" []
         "Packets dropped because connection tracking found them invalid.";
     iptables_localhost_accepted: Counter() "kubeproxy_iptables_localhost_nodeports_accepted_packets_total" []

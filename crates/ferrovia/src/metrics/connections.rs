@@ -99,6 +99,23 @@ impl Connections {
         self.omitted += u64::from(!added);
     }
 
+    /// Connections to each service port.
+    pub fn services(&self) -> impl Iterator<Item = (&PortKey, u64)> {
+        self.services.iter().map(|(port, n)| (&port.key, *n))
+    }
+
+    /// Connections that each endpoint of a service port got.
+    pub fn endpoints(&self) -> impl Iterator<Item = (&PortKey, SocketAddr, u64)> {
+        self.endpoints
+            .iter()
+            .map(|((port, endpoint), n)| (&port.key, *endpoint, *n))
+    }
+
+    /// Packets to each service port that nobody took.
+    pub fn refusals(&self) -> impl Iterator<Item = (&PortKey, u64)> {
+        self.refused.iter().map(|((port, _), n)| (&port.key, *n))
+    }
+
     /// How many series there was no room for.
     pub fn omitted(&self) -> u64 {
         self.omitted
@@ -185,7 +202,7 @@ fn write_family<'a>(
 }
 
 /// As the API spells it.
-fn protocol(protocol: Protocol) -> &'static str {
+pub(super) fn protocol(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",

@@ -15,6 +15,9 @@ impl Metrics {
     /// If `out` fails.
     pub fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         self.read_process();
+        if let Some(read) = self.of_mode.get() {
+            read.lock().unwrap_or_else(PoisonError::into_inner)(self);
+        }
         let connections = self.read_connections();
         let mut text = String::new();
         for family in self.all.families() {
@@ -22,7 +25,10 @@ impl Metrics {
             family.expose(&mut text);
             out.write_str(&text)?;
         }
-        connections.map_or(Ok(()), |connections| connections.expose(out))
+        connections.map_or(Ok(()), |connections| connections.expose(out))?;
+        self.proxies
+            .get()
+            .map_or(Ok(()), |proxies| proxies.expose(out))
     }
 
     /// Writes the page of service level indicators.

@@ -1,12 +1,14 @@
 //! What is measured, as methods that say what happened. Names of series exist only in this folder.
 //!
 //! Every method takes as long as adding a number; the sync thread and the HTTP servers share one [`Metrics`]. `catalogue.rs` lists all
-//! series, `series.rs` holds and prints them, `expose.rs` makes the page, `connections.rs` has those of single services, which are read from the kernel only when asked for.
+//! series, `series.rs` holds and prints them, `expose.rs` makes the page, `connections.rs` has those of single services, which are read
+//! from the kernel only when asked for, `proxies.rs` those of what this process carries itself.
 
 mod catalogue;
 mod connections;
 mod expose;
 mod process;
+mod proxies;
 mod series;
 mod slis;
 
@@ -15,9 +17,11 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use ferrovia_core::family::Family;
+use ferrovia_host::portals::Directory;
 use jiff::Timestamp;
 
 use self::catalogue::Catalogue;
+use self::proxies::ProxyFigures;
 use crate::sync::{Outcome, SyncKind};
 
 pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
@@ -30,7 +34,12 @@ pub struct Metrics {
     failures: Failures,
     started: Option<f64>,
     connections: OnceLock<Mutex<Reader>>,
+    of_mode: OnceLock<Mutex<ReadMode>>,
+    proxies: OnceLock<ProxyFigures>,
 }
+
+/// Looks up what only the mode knows, and tells the metrics.
+pub type ReadMode = Box<dyn FnMut(&Metrics) + Send>;
 
 /// Whose series count failed syncs: each of kube-proxy's modes has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +88,8 @@ impl Metrics {
             failures,
             started: process::started(),
             connections: OnceLock::new(),
+            of_mode: OnceLock::new(),
+            proxies: OnceLock::new(),
         };
         metrics.describe_build(mode);
         // Without labels a series exists from the beginning.
@@ -92,6 +103,16 @@ impl Metrics {
     /// Where the counts of single services come from, and how many series of them there may be. Only the first call counts.
     pub fn count_connections(&self, read: ReadConnections, limit: usize) {
         let _ = self.connections.set(Mutex::new(Reader { read, limit }));
+    }
+
+    /// What is looked up in the mode at every scrape. Only the first call counts.
+    pub fn read_mode(&self, read: ReadMode) {
+        let _ = self.of_mode.set(Mutex::new(read));
+    }
+
+    /// The proxies of this process, and how many series of them there may be. Only the first call counts.
+    pub fn count_proxies(&self, directory: Directory, limit: usize) {
+        let _ = self.proxies.set(ProxyFigures { directory, limit });
     }
 
     /// The feature gates.
@@ -281,6 +302,18 @@ impl Metrics {
         self.all
             .iptables_rules_written
             .update(labels, |n| n.set(written as f64));
+    }
+
+    /// The lock of the legacy iptables tools, since the start: how often it was taken, for how long in all, and how long it was waited for.
+    pub fn iptables_lock(&self, family: Family, taken: u64, held: Duration, waited: Duration) {
+        let family = [label(family)];
+        self.all.lock_taken.update(family, |n| n.set(taken as f64));
+        self.all
+            .lock_held
+            .update(family, |time| time.set(held.as_secs_f64()));
+        self.all
+            .lock_waited
+            .update(family, |time| time.set(waited.as_secs_f64()));
     }
 
     /// What the kernel's own counters of the iptables mode say; a counter that does not exist stays unknown.

@@ -1,18 +1,23 @@
 //! The iptables mode, put together for this machine.
 
-use std::net::Ipv4Addr;
-use std::thread;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use ferrovia_core::desired::{Desired, NodePortSetting};
+use ferrovia_core::dialect::iptables::TableName;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
+use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed, is_own_chain};
 use ferrovia_core::plan::{Found, Planner};
-use ferrovia_host::iptables::{self, Counter, Counters, IptablesApplier};
+use ferrovia_host::iptables::{
+    self, Counter, Counters, IptablesApplier, LockUsage, Rules, RulesWritten,
+};
+use ferrovia_host::portals::Directory;
 use ferrovia_host::probe;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::{Installed, Watcher};
+use super::{Deaf, Installed};
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// What is asked of the iptables mode.
@@ -32,14 +37,14 @@ impl Default for IptablesSettings {
 
 impl IptablesSettings {
     /// What the configuration asks for.
-    pub(super) fn of(config: &Config) -> Self {
+    pub fn of(config: &Config) -> Self {
         Self {
             localhost_node_ports: config.localhost_node_ports
-                && covers_loopback(&config.settings.node_ports),
+                && covers_loopback(&config.settings.node_ports, Family::V4),
         }
     }
 
-    fn options(self) -> IptablesOptions {
+    pub(super) fn options(self) -> IptablesOptions {
         IptablesOptions {
             localhost_node_ports: self.localhost_node_ports,
             ..IptablesOptions::default()
@@ -47,22 +52,29 @@ impl IptablesSettings {
     }
 }
 
-/// Node ports are to answer on 127.0.0.1 too.
-fn covers_loopback(node_ports: &NodePortSetting) -> bool {
-    let loopback = Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8);
+/// Node ports are to answer on a family's loopback too.
+pub(super) fn covers_loopback(node_ports: &NodePortSetting, family: Family) -> bool {
+    let loopback = match family {
+        Family::V4 => IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+        Family::V6 => IpNet::from(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+    };
     match node_ports {
         NodePortSetting::Any => true,
         NodePortSetting::Primary => false,
-        NodePortSetting::Cidrs(nets) => nets.iter().any(|net| match net {
-            IpNet::V4(net) => loopback.contains(net) || net.contains(&loopback.network()),
-            IpNet::V6(_) => false,
-        }),
+        NodePortSetting::Cidrs(nets) => nets
+            .iter()
+            .any(|net| loopback.contains(net) || net.contains(&loopback.network())),
     }
+}
+
+/// A planner that knows nothing of this machine.
+pub(super) fn planner(settings: IptablesSettings, family: Family) -> IptablesPlanner {
+    IptablesPlanner::new(family, settings.options())
 }
 
 /// What the mode would write into an empty kernel, as text.
 pub(super) fn plan(settings: IptablesSettings, desired: &Desired) -> String {
-    IptablesPlanner::new(desired.family, settings.options())
+    planner(settings, desired.family)
         .full(desired, &Observed::default(), Found::Adopt)
         .to_string()
 }
@@ -85,6 +97,7 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
         ..settings.options()
     };
     let mut backends = PerFamily { v4: None, v6: None };
+    let mut figures = Vec::new();
     for family in families {
         let Some(tool) = detected.tools[family].take() else {
             continue;
@@ -93,27 +106,79 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
         if settings.localhost_node_ports {
             applier = applier.with_localhost_node_ports();
         }
+        figures.push(Figures {
+            family,
+            rules: applier.rules_written(),
+            lock: (detected.backend == iptables::Backend::Legacy).then(|| applier.lock_usage()),
+        });
         let pair = Pair::new(IptablesPlanner::new(family, options), applier);
         backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
     }
     Ok(Installed {
         backends,
+        proxies: Directory::default(),
         listen: Box::new(|| Ok(Box::new(Deaf))),
-        take_over: Box::new(move || take_over(detected.backend)),
+        read: Some(Box::new(move |metrics| {
+            figures.iter().for_each(|figures| figures.tell(metrics));
+            tell_packets(&counters, metrics);
+        })),
+        take_over: Box::new(move |patience| take_over(detected.backend, patience)),
     })
 }
 
 /// Removes what would be in force beside this mode's rules: our own and kube-proxy's nftables, and kube-proxy's rules of the other iptables
-/// backend. To be called when this mode's rules are in force.
+/// backend and of other modes. To be called when this mode's rules are in force.
 ///
 /// The backend is the one they were written to. It must not be found out anew: a kubelet that has come up since may have named the other one,
 /// and ours would be taken for a predecessor's.
-fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
+fn take_over(backend: iptables::Backend, patience: Duration) -> Result<Vec<String>, SyncError> {
     let mut removed = super::remove_tables(true)?;
-    removed.extend(super::in_words(&iptables::remove_leftovers_beside(
-        backend,
-    )?));
+    removed.extend(super::ipvs::remove(patience)?);
+    let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
+    removed.extend(super::in_words(&beside));
+    removed.extend(super::userspace::remove()?);
     Ok(removed)
+}
+
+/// What one family's applier counts.
+struct Figures {
+    family: Family,
+    rules: RulesWritten,
+    /// Only the legacy tools have one.
+    lock: Option<LockUsage>,
+}
+
+impl Figures {
+    fn tell(&self, metrics: &Metrics) {
+        if let Some(Rules { in_force, written }) = self.rules.get() {
+            for (table, in_force, written) in [
+                (TableName::Filter, in_force.filter, written.filter),
+                (TableName::Nat, in_force.nat, written.nat),
+            ] {
+                metrics.iptables_rules(self.family, table.as_str(), in_force, written);
+            }
+        }
+        if let Some(lock) = &self.lock {
+            let usage = lock.get();
+            metrics.iptables_lock(self.family, usage.times, usage.held, usage.waited);
+        }
+    }
+}
+
+/// Reads the kernel's counters for whoever scrapes. They are gone if somebody removed them, and come back with the next full sync.
+fn tell_packets(usable: &[Counter], metrics: &Metrics) {
+    let mut counters = match Counters::open() {
+        Ok(counters) => counters,
+        Err(error) => {
+            tracing::debug!(%error, "the kernel's packet counters cannot be read");
+            return;
+        }
+    };
+    let mut packets = |counter: Counter| {
+        let is_used = usable.contains(&counter);
+        is_used.then(|| counters.packets(counter).ok()).flatten()
+    };
+    metrics.iptables_packets(packets(Counter::Invalid), packets(Counter::Localhost));
 }
 
 /// The counters that rules may count into. A kernel without them is no worse, only quieter.
@@ -136,17 +201,6 @@ fn usable_counters() -> Vec<Counter> {
     usable
 }
 
-/// Nobody tells us when somebody changes iptables rules; the check every sync period finds it.
-struct Deaf;
-
-impl Watcher for Deaf {
-    fn wait(&mut self) -> Result<Option<Family>, SyncError> {
-        loop {
-            thread::park();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,14 +209,16 @@ mod tests {
     fn loopback_is_covered_as_kube_proxy_has_it() {
         let covers = |cidrs: &[&str]| {
             let nets = cidrs.iter().map(|net| net.parse().unwrap()).collect();
-            covers_loopback(&NodePortSetting::Cidrs(nets))
+            covers_loopback(&NodePortSetting::Cidrs(nets), Family::V4)
         };
-        assert!(covers_loopback(&NodePortSetting::Any));
+        assert!(covers_loopback(&NodePortSetting::Any, Family::V4));
         assert!(covers(&["0.0.0.0/0"]));
         assert!(covers(&["127.0.2.0/28"]));
         assert!(covers(&["64.0.0.0/2"]));
         assert!(!covers(&["128.0.2.0/28"]));
         assert!(!covers(&["::1/128"]));
-        assert!(!covers_loopback(&NodePortSetting::Primary));
+        assert!(!covers_loopback(&NodePortSetting::Primary, Family::V4));
+        let six = NodePortSetting::Cidrs(vec!["::/0".parse().unwrap()]);
+        assert!(covers_loopback(&six, Family::V6) && !covers_loopback(&six, Family::V4));
     }
 }

@@ -9,11 +9,13 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
 use ferrovia_core::model::node::Node;
 use ferrovia_core::store::{Event, Store, Triggers};
+use ferrovia_core::trace::{Ground, TraceMode};
 use ferrovia_core::wire::Kind;
 
 use super::backend::Backend;
 use super::family::{FamilySync, Outcome};
 use super::node_wait::{NodeNeed, NodeWait, Wait};
+use super::warned::Warned;
 
 /// Everything the proxy knows and the modes it writes with.
 pub struct Engine {
@@ -26,6 +28,7 @@ pub struct Engine {
     is_partial: bool,
     node_wait: NodeWait,
     received: Received,
+    warned: Warned,
 }
 
 /// How many events came in so far.
@@ -53,6 +56,7 @@ impl Engine {
             is_partial: false,
             node_wait: NodeWait::new(NodeNeed::Nothing),
             received: Received::default(),
+            warned: Warned::default(),
         }
     }
 
@@ -74,7 +78,13 @@ impl Engine {
             (_, Kind::EndpointSlice) => self.received.slices += 1,
             _ => {}
         }
-        self.store.handle(event).iter().for_each(log_warning);
+        let warnings = self.store.handle(event);
+        self.warn(warnings);
+    }
+
+    /// What was wrong with objects lately.
+    pub fn warned(&self) -> &Warned {
+        &self.warned
     }
 
     /// Looks whether the first write has to wait for our Node any longer.
@@ -96,6 +106,16 @@ impl Engine {
     pub fn desired(&self, family: Family) -> Option<&Desired> {
         let is_enabled = self.families[family].is_some();
         is_enabled.then(|| self.builder.desired(family))
+    }
+
+    /// What traces are drawn from, as of the last sync.
+    pub fn ground(&self, mode: TraceMode) -> Ground<'_> {
+        Ground {
+            builder: &self.builder,
+            store: &self.store,
+            addresses: &self.addresses,
+            mode,
+        }
     }
 
     /// Takes in this machine's addresses.
@@ -184,8 +204,15 @@ impl Engine {
         touched.node |= std::mem::take(&mut self.addresses_changed);
         self.note_triggers(std::mem::take(&mut touched.triggers));
         let update = self.builder.update(&self.store, touched, &self.addresses);
-        update.warnings.iter().for_each(log_warning);
+        self.warn(update.warnings);
         update.deltas
+    }
+
+    fn warn(&mut self, warnings: Vec<Warning>) {
+        for warning in warnings {
+            log_warning(&warning);
+            self.warned.add(warning);
+        }
     }
 
     fn note_triggers(&mut self, triggers: Triggers) {

@@ -8,6 +8,7 @@ use ferrovia_core::plan::Found;
 use ferrovia_core::plan::conntrack::{Cleanup, Owed};
 
 use super::backend::{Backend, SyncError, Written};
+use super::brief::Brief;
 
 /// After so many full syncs that failed in a row, what is in the kernel is taken to be at fault and made anew.
 const FAILURES_BEFORE_REPLACING: u32 = 2;
@@ -32,6 +33,8 @@ pub struct Outcome {
     pub kind: SyncKind,
     /// The kernel's rules had been changed by someone else and were mended.
     pub repaired: bool,
+    /// What it was about.
+    pub brief: Brief,
     /// How long it took, whether it succeeded or not.
     pub took: Duration,
     /// When somebody did what is in the kernel now, as the objects tell it: RFC 3339, unchecked.
@@ -107,6 +110,7 @@ impl FamilySync {
             family: desired.family,
             kind,
             repaired,
+            brief: Brief::of(delta),
             took,
             triggers,
             cleanup: None,
@@ -129,6 +133,7 @@ impl FamilySync {
             family,
             kind: SyncKind::Tidy,
             repaired: false,
+            brief: Brief::default(),
             took: start.elapsed(),
             triggers: Vec::new(),
             cleanup: None,

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia::mode::{IptablesSettings, Mode};
+use ferrovia::config::IpvsSettings;
+use ferrovia::mode::{IptablesSettings, Mode, UserspaceMode};
 use ferrovia::sync::Engine;
 use ferrovia_core::desired::{NodePortSetting, Settings};
 use ferrovia_core::dialect::nft::sim::Sim;
-use ferrovia_core::family::Family;
+use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
 use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
+use ferrovia_lab::case::Step;
+use ferrovia_lab::flow::Line;
 use ferrovia_lab::layout::Role;
 use ferrovia_lab::world::{Inside, World};
 
@@ -27,28 +30,44 @@ pub(crate) enum Way {
     Nft,
     /// In iptables mode, with one of the two kinds of tools.
     Iptables(Backend),
+    /// In ipvs mode.
+    Ipvs,
+    /// In userspace mode, with rules that lead to the proxies.
+    Userspace,
 }
 
 impl Way {
-    pub(crate) const ALL: [Self; 3] = [
+    /// Those that work on any kernel.
+    pub(crate) const HERE: [Self; 4] = [
         Self::Nft,
         Self::Iptables(Backend::Nft),
         Self::Iptables(Backend::Legacy),
+        Self::Userspace,
     ];
+    /// Those that need a kernel with IPVS.
+    pub(crate) const IN_USER_MODE_LINUX: [Self; 1] = [Self::Ipvs];
 
     /// For messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nft => "nftables",
             Self::Iptables(backend) => backend.as_str(),
+            Self::Ipvs => "ipvs",
+            Self::Userspace => "userspace",
         }
     }
 
-    /// The word for the mode in the sections of a case.
-    pub(crate) fn section(self) -> &'static str {
+    /// The flows to run after a step. Like the iptables mode the userspace mode looks after nothing but the addresses and ports of services; its
+    /// clients' connections end in the proxy, so endpoints see the node.
+    pub(crate) fn flows(self, step: &Step) -> Vec<Line> {
         match self {
-            Self::Nft => "nft",
-            Self::Iptables(_) => "iptables",
+            Self::Nft => step.flows(&["nft"]).to_vec(),
+            Self::Iptables(_) => step.flows(&["iptables"]).to_vec(),
+            Self::Ipvs => step.flows(&["ipvs"]).to_vec(),
+            Self::Userspace => {
+                let lines = step.flows(&["userspace", "iptables"]).iter().cloned();
+                lines.map(Line::proxied).collect()
+            }
         }
     }
 
@@ -56,6 +75,21 @@ impl Way {
         match self {
             Self::Nft => Mode::Nftables,
             Self::Iptables(_) => Mode::Iptables(iptables_settings(options)),
+            Self::Ipvs => Mode::Ipvs(Box::new(IpvsSettings {
+                scheduler: "rr".to_owned(),
+                exclude_cidrs: Vec::new(),
+                strict_arp: false,
+                local_fallback: false,
+                tcp_timeout: None,
+                tcp_fin_timeout: None,
+                udp_timeout: None,
+            })),
+            Self::Userspace => Mode::Userspace(UserspaceMode {
+                localhost_node_ports: PerFamily::from_fn(|_| {
+                    iptables_settings(options).localhost_node_ports
+                }),
+                ..UserspaceMode::default()
+            }),
         }
     }
 }
@@ -87,8 +121,12 @@ impl<'w> Cluster<'w> {
         let mode = way.mode(options);
         let (installed, addresses) = {
             let _inside = enter(world);
-            if let Way::Iptables(backend) = way {
-                say_which(world, backend);
+            match way {
+                Way::Nft => {}
+                Way::Iptables(backend) => say_which(world, backend),
+                // User-mode Linux has no nf_tables.
+                Way::Ipvs => say_which(world, Backend::Legacy),
+                Way::Userspace => say_which(world, Backend::Nft),
             }
             let installed = mode.install(true).expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
@@ -131,13 +169,33 @@ impl<'w> Cluster<'w> {
             .collect()
     }
 
+    /// The flows whose fate a trace would predict wrongly.
+    pub(crate) fn wrong_predictions(&self, lines: &[Line]) -> Vec<String> {
+        let ground = self.engine.ground(self.mode.to_trace());
+        super::prediction::wrong_predictions(&ground, lines)
+    }
+
     /// Says where the kernel's rules differ in meaning from those written from scratch.
     pub(crate) fn compare_with_scratch(&mut self, family: Family) -> Option<String> {
         let _inside = enter(self.world);
         match self.way {
             Way::Nft => self.compare_table(family),
-            Way::Iptables(_) => self.compare_chains(family),
+            Way::Iptables(_) => self.compare_with_nothing_to_write(family),
+            Way::Userspace | Way::Ipvs => self.compare_again(family),
         }
+    }
+
+    /// Whoever compares everything finds nothing to write. In userspace mode only this engine knows which ports are open, and in ipvs mode
+    /// starting another one takes a guest seconds.
+    fn compare_again(&mut self, family: Family) -> Option<String> {
+        self.engine.suspect(family);
+        let outcomes = self.engine.sync();
+        let results = outcomes.into_iter().map(|outcome| outcome.result);
+        let changed = results.map(|result| result.expect("the rules can be compared").changed);
+        changed
+            .into_iter()
+            .any(|changed| changed)
+            .then(|| "the rules differ from those written from scratch".to_owned())
     }
 
     fn compare_table(&self, family: Family) -> Option<String> {
@@ -167,7 +225,7 @@ impl<'w> Cluster<'w> {
     }
 
     /// Whoever comes anew finds nothing to write.
-    fn compare_chains(&mut self, family: Family) -> Option<String> {
+    fn compare_with_nothing_to_write(&mut self, family: Family) -> Option<String> {
         let mut installed = self.mode.install(true).expect("the mode works here");
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;

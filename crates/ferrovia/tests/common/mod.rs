@@ -4,6 +4,7 @@
 pub(crate) mod cluster;
 pub(crate) mod objects;
 pub(crate) mod paper;
+pub(crate) mod prediction;
 
 use std::collections::BTreeMap;
 

@@ -176,6 +176,8 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         once,
         health,
         metrics,
+        web,
+        admin_socket,
         bind_hard_fail,
         profiling,
         show_hidden_metrics,
@@ -184,6 +186,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         log,
         localhost_node_ports,
         ipvs,
+        userspace,
         gates,
         document: _,
         flags: _,
@@ -216,6 +219,8 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         ("once", format!("{once:?}")),
         ("health", format!("{health:?}")),
         ("metrics", format!("{metrics:?}")),
+        ("web", format!("{web:?}")),
+        ("admin_socket", format!("{admin_socket:?}")),
         ("bind_hard_fail", format!("{bind_hard_fail:?}")),
         ("profiling", format!("{profiling:?}")),
         ("show_hidden_metrics", format!("{show_hidden_metrics:?}")),
@@ -224,6 +229,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         ("log", format!("{log:?}")),
         ("localhost_node_ports", format!("{localhost_node_ports:?}")),
         ("ipvs", format!("{ipvs:?}")),
+        ("userspace", format!("{userspace:?}")),
         ("gates", format!("{changed:?}")),
     ]
 }

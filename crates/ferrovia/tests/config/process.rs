@@ -72,7 +72,7 @@ fn what_cannot_be_read_is_one_clear_error() {
         &["paln"],
         &[
             "Error: unknown command \"paln\" for \"ferrovia\"",
-            "plan, counters",
+            "plan, diff",
         ],
     );
     refuses(
@@ -88,7 +88,6 @@ fn what_cannot_be_read_is_one_clear_error() {
         &["--proxy-mode=fast"],
         &["mode: Unsupported value: \"fast\""],
     );
-    refuses(&["--manifests=/m", "--proxy-mode=ipvs"], &["mode ipvs"]);
     refuses(
         &["--cluster-cidr=nonsense"],
         &["clusterCIDR[0]: Invalid value: \"nonsense\""],

@@ -7,7 +7,7 @@ use proptest::sample::{select, subsequence};
 use super::support::{HEADER, load};
 
 /// Flags to choose from: all of them good, and any number of them together.
-const FLAGS: [&str; 44] = [
+const FLAGS: [&str; 52] = [
     "--proxy-mode=nftables",
     "--proxy-mode=ipvs",
     "--proxy-mode=iptables",
@@ -47,7 +47,15 @@ const FLAGS: [&str; 44] = [
     "--no-endpoints=drop",
     "--egress-masquerade",
     "--ipvs-local-fallback",
+    "--proxy-mode=userspace",
+    "--proxy-port-range=40000-40010",
+    "--userspace-portals=bind",
+    "--udp-timeout=5s",
     "--egress-masquerade-except=192.0.2.0/24",
+    "--web-bind-address=",
+    "--web-bind-address=192.0.2.1:80",
+    "--admin-socket=",
+    "--admin-socket=/s",
     "--vmodule=a*=1,true=2",
     "--logging-format=json",
     "--feature-gates=AllowServiceExternalIPs=false",

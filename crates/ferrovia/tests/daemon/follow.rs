@@ -48,7 +48,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
     let checked = super::support::parse("check kept");
     let mut session = ferrovia_lab::Session::new(&node.world);
     assert_eq!(
-        session.run(opened.steps[0].flows("nft")),
+        session.run(opened.steps[0].flows(&["nft"])),
         Vec::<String>::new()
     );
     for pods in [
@@ -71,7 +71,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
         };
         node.expect_soon(&format!("pod-d > 10.96.0.10:80 => {outcome}"));
         assert_eq!(
-            session.run(checked.steps[0].flows("nft")),
+            session.run(checked.steps[0].flows(&["nft"])),
             Vec::<String>::new(),
             "{pods:?}"
         );
@@ -90,6 +90,7 @@ fn a_new_address_of_the_node_answers_node_ports() {
     command.args([
         "--node-name=node-1",
         "--nodeport-addresses=198.51.100.64/26",
+        "--admin-socket=",
     ]);
     let mut child = command.spawn().expect("ferrovia can be started");
     node.expect_soon("outside > 198.51.100.10:30080 => refused");
@@ -112,7 +113,11 @@ fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
         .arg("run")
         .arg("--manifests")
         .arg(node.folder())
-        .args(["--node-name=node-1", "--min-sync-period=3s"]);
+        .args([
+            "--node-name=node-1",
+            "--min-sync-period=3s",
+            "--admin-socket=",
+        ]);
     let begin = std::time::Instant::now();
     let mut child = command.spawn().expect("ferrovia can be started");
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");

@@ -6,7 +6,9 @@
 //! - `drift`: other people's hands in our tables
 //! - `takeover`: kube-proxy was here before
 //! - `iptables`: the same and more in the iptables mode
+//! - `userspace`: connections through the daemon itself, and node ports on loopback
 //! - `counters`: what is counted, for whom, and for how long
+//! - `inspect`: commands that only look
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
 //! - `random`: any chain of changes ends like one full sync
@@ -18,8 +20,10 @@ mod common;
 mod counters;
 mod drift;
 mod follow;
+mod inspect;
 mod iptables;
 mod random;
 mod restart;
 mod support;
 mod takeover;
+mod userspace;

@@ -94,17 +94,17 @@ fn connections_survive_a_kill_and_a_restart() {
     );
     let checked = super::support::parse("check kept\ncheck inner");
     assert_eq!(
-        session.run(opened.steps[0].flows("nft")),
+        session.run(opened.steps[0].flows(&["nft"])),
         Vec::<String>::new()
     );
     node.stop(libc::SIGKILL);
     assert_eq!(
-        session.run(checked.steps[0].flows("nft")),
+        session.run(checked.steps[0].flows(&["nft"])),
         Vec::<String>::new()
     );
     node.start();
     assert_eq!(
-        session.run(checked.steps[0].flows("nft")),
+        session.run(checked.steps[0].flows(&["nft"])),
         Vec::<String>::new()
     );
 }

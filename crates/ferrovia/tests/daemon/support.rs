@@ -87,6 +87,8 @@ impl Node {
                 "--node-name=node-1",
                 "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
                 "--nodeport-addresses=all",
+                // All of these daemons would want the same file.
+                "--admin-socket=",
             ]);
         command
     }
@@ -231,7 +233,7 @@ impl Node {
 
     /// What is wrong with these flows now.
     pub(crate) fn problems(&self, flows: &str) -> Vec<String> {
-        Session::new(&self.world).run(parse(flows).steps[0].flows("nft"))
+        Session::new(&self.world).run(parse(flows).steps[0].flows(&["nft"]))
     }
 
     /// These flows hold now.

@@ -135,9 +135,11 @@ fn cleanup_leaves_kube_proxy_alone_unless_asked() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert_eq!(
-        cleanup(&[]),
-        "nothing to remove in this network namespace\n"
+    let said = cleanup(&[]);
+    assert!(said.starts_with("left 3 chains"), "{said}");
+    assert!(
+        said.contains("`ferrovia cleanup --kube-proxy` removes them"),
+        "{said}"
     );
     let said = cleanup(&["--kube-proxy"]);
     assert!(
@@ -145,4 +147,27 @@ fn cleanup_leaves_kube_proxy_alone_unless_asked() {
         "{said}"
     );
     assert!(!node.on_node("iptables-nft-save", &[]).contains("KUBE-"));
+    assert_eq!(
+        cleanup(&[]),
+        "nothing to remove in this network namespace\n"
+    );
+}
+
+#[test]
+fn cleanup_without_tools_says_what_it_could_not_look_for() {
+    let node = Node::new();
+    for arguments in [&["cleanup"][..], &["cleanup", "--kube-proxy"]] {
+        let output = node
+            .ferrovia()
+            .args(arguments)
+            .env("PATH", node.folder())
+            .output()
+            .expect("ferrovia can be started");
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            said.starts_with("no iptables tools that work were found"),
+            "{said}"
+        );
+    }
 }

@@ -1,6 +1,7 @@
 //! What is measured, and how it is asked for.
 
-use std::net::SocketAddr;
+use std::io::Read as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +10,12 @@ use ferrovia::metrics::{
     Connections, DEFAULT_MAX_SERIES, Failures, Feature, Metrics, Refused, Traffic,
 };
 use ferrovia::sync::backend::Written;
-use ferrovia::sync::{Outcome, SyncKind};
+use ferrovia::sync::{Brief, Outcome, SyncKind};
+use ferrovia_core::desired::Endpoint;
 use ferrovia_core::family::Family;
-use ferrovia_core::model::{PortKey, Protocol, ServiceKey};
+use ferrovia_core::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
+use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+use ferrovia_host::portals::{Directory, LazyEngine, Proxies, ProxySettings};
 use jiff::Timestamp;
 
 use crate::client::get;
@@ -33,6 +37,7 @@ fn outcome(kind: SyncKind, succeeds: bool) -> Outcome {
         family: Family::V4,
         kind,
         repaired: false,
+        brief: Brief::default(),
         took: MS,
         triggers: Vec::new(),
         cleanup: None,
@@ -73,6 +78,7 @@ fn exercise(metrics: &Metrics) {
     metrics.data_age(MS);
     metrics.iptables_rules(Family::V4, "nat", 10, 2);
     metrics.iptables_packets(Some(1), Some(2));
+    metrics.iptables_lock(Family::V4, 1, MS, MS);
     metrics.healthz(true);
     metrics.livez(false);
     metrics.features([Feature {
@@ -101,12 +107,51 @@ fn exposed(metrics: &Metrics) -> String {
     text
 }
 
+/// A proxy whose only endpoint refuses, after a client learned that.
+fn proxied() -> (Directory, Proxies) {
+    let nobody: SocketAddr = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap()
+    };
+    let directory = Directory::default();
+    let settings = ProxySettings {
+        ports: None,
+        udp_idle: Duration::from_secs(1),
+    };
+    let engine = LazyEngine::default();
+    let mut proxies = Proxies::new(Family::V4, settings, engine, directory.clone());
+    let endpoint = Endpoint {
+        ip: nobody.ip(),
+        port: nobody.port(),
+        weight: 1,
+        is_local: true,
+    };
+    let name = ProxyName {
+        key: port(),
+        policy: TrafficPolicy::Cluster,
+    };
+    let troubles = proxies.set(&[ProxyChange::Set(Proxy {
+        name: name.clone(),
+        listen: Listen::Portal(Ipv4Addr::LOCALHOST.into()),
+        endpoints: [endpoint].into(),
+        affinity: None,
+    })]);
+    assert!(troubles.is_empty(), "{troubles:?}");
+    let own_port = proxies.open()[&name].unwrap();
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, own_port)).unwrap();
+    // Whether it ends well or by a reset, it has ended.
+    let _ = client.read_to_end(&mut Vec::new());
+    (directory, proxies)
+}
+
 #[test]
 fn every_series_has_its_name_type_labels_and_buckets() {
     let nftables = measured();
     exercise(&nftables);
     let iptables = Metrics::new("iptables", Failures::Iptables);
     exercise(&iptables);
+    let (directory, _open) = proxied();
+    iptables.count_proxies(directory, DEFAULT_MAX_SERIES);
     let mut found = std::collections::BTreeMap::new();
     for metrics in [&*nftables, &iptables] {
         exposed(metrics);

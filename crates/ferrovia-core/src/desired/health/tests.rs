@@ -88,6 +88,7 @@ fn port(
         external_policy: policies[1],
         affinity: None,
         algorithm: Algorithm::default(),
+        scheduler: None,
         source_ranges: Box::default(),
     })
 }

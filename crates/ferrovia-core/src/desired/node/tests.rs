@@ -215,3 +215,16 @@ fn pods_that_leave_the_cluster_are_masqueraded_where_its_ranges_are_known() {
         [None, Some(nets(&["fd00:10::/48", "fe80::/10"]))]
     );
 }
+
+#[test]
+fn the_nodes_addresses_are_those_others_can_reach() {
+    let local: Vec<IpAddr> = ["127.0.0.1", "192.0.2.1", "::1", "fe80::1", "fd00::1"]
+        .iter()
+        .map(|ip| ip.parse().unwrap())
+        .collect();
+    let store = Store::new(NODE);
+    for (family, ip) in [(Family::V4, "192.0.2.1"), (Family::V6, "fd00::1")] {
+        let found = rules(&settings(), &store, &local, family).addresses;
+        assert_eq!(found, BTreeSet::from([ip.parse().unwrap()]));
+    }
+}

@@ -54,6 +54,7 @@ fn pick(words: &str, need: Need, here: Here<'_>) -> (String, Topology) {
             serving: w.letters.contains(['r', 's']),
             terminating: w.letters.contains('t'),
             hints: Some(&w.hints).filter(|hints| **hints != Hints::default()),
+            node: None,
         })
         .collect();
     let selection = select(&candidates, need, here);

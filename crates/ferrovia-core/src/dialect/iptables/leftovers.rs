@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use super::restore::{Restore, Section, TableName};
 use super::save::{SavedRule, Table, parse};
 
 /// Finds kube-proxy's chains in what `iptables-save` printed, and all that has to be done to be rid of them; `None` if there is nothing.
@@ -15,7 +16,20 @@ use super::save::{SavedRule, Table, parse};
 ///   jump to is then only emptied: packets come back from it as if it were not there. The same is done for a rule of a built-in chain
 ///   that cannot be repeated in the tool's own language (see [`SavedRule::is_repeatable`]).
 pub fn leftovers(save: &str) -> Option<Removal<'_>> {
-    let tables: Vec<_> = parse(save).iter().filter_map(TableRemoval::of).collect();
+    leftovers_besides(save, |_, _| false)
+}
+
+/// The same, but for chains that are still of use, which are told by table and name. What leads from those to chains that go must go
+/// before.
+pub fn leftovers_besides(save: &str, is_used: impl Fn(&str, &str) -> bool) -> Option<Removal<'_>> {
+    let tables = parse(save);
+    let removals = tables.iter().filter_map(|table| {
+        let (name, mut table) = (table.name, table.clone());
+        table.rules.retain(|rule| !is_used(name, rule.chain));
+        let is_left = |chain: &str| is_kube_proxys(name, chain) && !is_used(name, chain);
+        TableRemoval::of(&table, is_left)
+    });
+    let tables: Vec<_> = removals.collect();
     (!tables.is_empty()).then_some(Removal { tables })
 }
 
@@ -60,6 +74,30 @@ impl Removal<'_> {
         text
     }
 
+    /// The same as a plan, in one transaction a table.
+    pub fn restore(&self) -> Restore {
+        let mut restore = Restore::default();
+        for table in &self.tables {
+            let known = TableName::ALL
+                .into_iter()
+                .find(|known| known.as_str() == table.name);
+            // kube-proxy's chains are in no other tables.
+            let Some(name) = known else { continue };
+            let mut section = Section::new(name);
+            for rule in &table.jumps {
+                section.delete(rule.chain, rule.args);
+            }
+            for chain in table.kept.iter().chain(&table.deleted) {
+                section.declare(chain);
+            }
+            for chain in &table.deleted {
+                section.delete_chain(chain);
+            }
+            restore.push(section);
+        }
+        restore
+    }
+
     /// How many chains go.
     pub fn chains(&self) -> usize {
         self.tables.iter().map(|table| table.deleted.len()).sum()
@@ -96,12 +134,12 @@ struct TableRemoval<'a> {
 }
 
 impl<'a> TableRemoval<'a> {
-    fn of(table: &Table<'a>) -> Option<Self> {
+    fn of(table: &Table<'a>, is_left: impl Fn(&str) -> bool) -> Option<Self> {
         let user_defined = table.chains.iter().filter(|chain| !chain.built_in);
         // As a list to keep the order of the text, so that the same ruleset gives the same removal; as a set to look up names.
         let chains: Vec<&str> = user_defined
             .map(|chain| chain.name)
-            .filter(|name| is_kube_proxys(table.name, name))
+            .filter(|name| is_left(name))
             .collect();
         let owned: HashSet<&str> = chains.iter().copied().collect();
         let (inside, outside): (Vec<SavedRule<'_>>, Vec<_>) =
@@ -188,6 +226,7 @@ const FIXED: [(&str, &[&str]); 3] = [
             "KUBE-SOURCE-RANGES-FIREWALL",
             "KUBE-IPVS-FILTER",
             "KUBE-IPVS-OUT-FILTER",
+            "KUBE-IPVS-POLICY",
             // userspace
             "KUBE-NODEPORT-NON-LOCAL",
         ],

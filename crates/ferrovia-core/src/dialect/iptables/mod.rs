@@ -6,13 +6,15 @@
 //! few options that differ by family, the same text serves IPv4 and IPv6.
 
 mod leftovers;
+mod placeholder;
 mod restore;
 mod rule;
 mod save;
 pub mod sim;
 
 pub(crate) use leftovers::is_hashed_name;
-pub use leftovers::{Commits, Removal, leftovers};
-pub use restore::{Restore, Section, TableName};
+pub use leftovers::{Commits, Removal, leftovers, leftovers_besides};
+pub use placeholder::{PortName, fill_in};
+pub use restore::{Restore, RuleCount, Section, TableName};
 pub use rule::{Match, Probability, Rule, Target};
 pub use save::{Chain, SavedRule, Table, canonical, parse};

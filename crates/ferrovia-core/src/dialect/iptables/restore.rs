@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use super::placeholder::fill_in;
+
 /// A table of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableName {
@@ -27,10 +29,46 @@ impl TableName {
     }
 }
 
+/// A number of rules in each of the tables that hold any of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleCount {
+    /// In filter.
+    pub filter: usize,
+    /// In nat.
+    pub nat: usize,
+}
+
+impl RuleCount {
+    /// The number for a table; none for one that holds no rules of ours.
+    pub fn of(&mut self, table: TableName) -> Option<&mut usize> {
+        match table {
+            TableName::Filter => Some(&mut self.filter),
+            TableName::Nat => Some(&mut self.nat),
+            TableName::Mangle => None,
+        }
+    }
+
+    /// More rules in a table.
+    pub fn add(&mut self, table: TableName, rules: usize) {
+        if let Some(count) = self.of(table) {
+            *count += rules;
+        }
+    }
+
+    /// Fewer rules in a table.
+    pub fn remove(&mut self, table: TableName, rules: usize) {
+        if let Some(count) = self.of(table) {
+            *count = count.saturating_sub(rules);
+        }
+    }
+}
+
 /// An input for the restoring tool. Prints as that input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restore {
     sections: Vec<Section>,
+    /// How many rules of ours there are once it is written.
+    pub in_force: RuleCount,
     /// What people should know about it.
     pub notes: Vec<String>,
 }
@@ -46,6 +84,29 @@ impl Restore {
     /// There is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.sections.is_empty()
+    }
+
+    /// How many rules it adds.
+    pub fn written(&self) -> RuleCount {
+        let mut written = RuleCount::default();
+        for section in &self.sections {
+            written.add(section.table, section.lines.lines().count());
+        }
+        written
+    }
+
+    /// The same with numbers in the place of names of ports; lines that name a port without a number are left out.
+    #[must_use]
+    pub fn with_ports(&self, number: impl Fn(&str) -> Option<u16>) -> Self {
+        let mut filled = Self {
+            sections: Vec::new(),
+            in_force: self.in_force,
+            notes: self.notes.clone(),
+        };
+        for section in &self.sections {
+            filled.push(section.with_ports(&number));
+        }
+        filled
     }
 
     /// The transactions, in order.
@@ -67,6 +128,7 @@ pub struct Section {
     chains: String,
     /// Rules that go. Before those that come, because the tool removes the first copy of a rule it finds.
     gone: String,
+    /// Rules that come.
     lines: String,
     gone_chains: String,
 }
@@ -131,6 +193,23 @@ impl Section {
         self.parts().into_iter().flat_map(|part| part.lines())
     }
 
+    fn with_ports(&self, number: &impl Fn(&str) -> Option<u16>) -> Self {
+        let fill = |part: &String| {
+            let mut text = String::with_capacity(part.len());
+            for filled in part.lines().filter_map(|line| fill_in(line, number)) {
+                line(&mut text, format_args!("{filled}"));
+            }
+            text
+        };
+        Self {
+            table: self.table,
+            chains: self.chains.clone(),
+            gone: fill(&self.gone),
+            lines: fill(&self.lines),
+            gone_chains: self.gone_chains.clone(),
+        }
+    }
+
     fn parts(&self) -> [&String; 4] {
         [&self.chains, &self.gone, &self.lines, &self.gone_chains]
     }
@@ -171,5 +250,6 @@ mod tests {
             restore.to_string(),
             "*nat\n:OLD - [0:0]\n:NEW - [0:0]\n-D KUBE-SERVICES -j OLD\n-I KUBE-SERVICES -j NEW\n-A NEW -j ACCEPT\n-X OLD\nCOMMIT\n"
         );
+        assert_eq!(restore.written(), RuleCount { filter: 0, nat: 2 });
     }
 }

@@ -5,10 +5,12 @@
 //! comment, is quoted here whatever it holds.
 
 use std::fmt::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+use super::placeholder::PortName;
+use crate::dialect::ipset::SetName;
 use crate::family::Family;
 use crate::model::Protocol;
 
@@ -39,8 +41,12 @@ pub enum Match {
     ProtocolOnly,
     /// The destination port, by the protocol's own module.
     DestinationPort(u16),
+    /// The destination port, whose number is not known yet.
+    DestinationPortOf(PortName),
     /// The connection's state is one of these.
     State(&'static str),
+    /// The same by the module's old name, as kube-proxy's userspace mode has it.
+    OldState(&'static str),
     /// The connection's state is none of these.
     NotState(&'static str),
     /// The mark has this bit.
@@ -49,8 +55,16 @@ pub enum Match {
     NotMarked(u32),
     /// The source is an address of this machine.
     SourceIsLocal,
+    /// The source is no address of this machine.
+    SourceIsNotLocal,
     /// The destination is an address of this machine.
     DestinationIsLocal,
+    /// The packet did not come in by a port of a bridge.
+    NotFromBridge,
+    /// A set has what the packet has in these places: `dst,dst` is its destination address and port.
+    InSet(SetName, &'static str),
+    /// The packet belongs to a connection that IPVS took at this address and port.
+    Virtual(IpAddr, Protocol, u16),
     /// Counts packets under a name.
     Account(&'static str),
     /// Holds now and then.
@@ -88,12 +102,18 @@ pub enum Target {
     Reject(Family),
     /// Sent on with this machine's address.
     Masquerade,
+    /// The same, under the port it had if that is free.
+    MasqueradeKeepingPort,
     /// Gets a bit of the mark.
     Mark(u32),
     /// Has a bit of the mark inverted.
     InvertMark(u32),
     /// Sent to an endpoint.
     Dnat(SocketAddr),
+    /// Sent to a port of this machine, at the address of the interface it came in by.
+    Redirect(PortName),
+    /// Sent to a port at an address of this machine.
+    DnatToPort(IpAddr, PortName),
 }
 
 impl Rule {
@@ -239,6 +259,10 @@ impl Words<'_, '_> {
             }
             Match::ProtocolOnly => self.write(format_args!("-m {module}")),
             Match::DestinationPort(port) => self.write(format_args!("-m {module} --dport {port}")),
+            Match::DestinationPortOf(port) => {
+                self.write(format_args!("-m {module} --dport {port}"))
+            }
+            Match::OldState(states) => self.write(format_args!("-m state --state {states}")),
             Match::State(states) => self.write(format_args!("-m conntrack --ctstate {states}")),
             Match::NotState(states) => {
                 self.write(format_args!("-m conntrack ! --ctstate {states}"))
@@ -246,6 +270,15 @@ impl Words<'_, '_> {
             Match::Marked(bit) => self.write(format_args!("-m mark --mark {bit:#x}/{bit:#x}")),
             Match::NotMarked(bit) => self.write(format_args!("-m mark ! --mark {bit:#x}/{bit:#x}")),
             Match::SourceIsLocal => self.write(format_args!("-m addrtype --src-type LOCAL")),
+            Match::SourceIsNotLocal => self.write(format_args!("-m addrtype ! --src-type LOCAL")),
+            Match::NotFromBridge => self.write(format_args!("-m physdev ! --physdev-is-in")),
+            Match::InSet(set, places) => {
+                self.write(format_args!("-m set --match-set {set} {places}"))
+            }
+            Match::Virtual(ip, protocol, port) => self.write(format_args!(
+                "-m ipvs --vproto {} --vaddr {ip} --vport {port}",
+                protocol.number()
+            )),
             Match::DestinationIsLocal => self.write(format_args!("-m addrtype --dst-type LOCAL")),
             Match::Account(name) => self.write(format_args!("-m nfacct --nfacct-name {name}")),
             Match::Random(probability) => self.write(format_args!(
@@ -284,9 +317,17 @@ impl fmt::Display for Target {
             Self::Reject(Family::V4) => f.write_str("REJECT --reject-with icmp-port-unreachable"),
             Self::Reject(Family::V6) => f.write_str("REJECT --reject-with icmp6-port-unreachable"),
             Self::Masquerade => f.write_str("MASQUERADE --random-fully"),
+            Self::MasqueradeKeepingPort => f.write_str("MASQUERADE"),
             Self::Mark(bit) => write!(f, "MARK --set-xmark {bit:#x}/{bit:#x}"),
             Self::InvertMark(bit) => write!(f, "MARK --set-xmark {bit:#x}/0x0"),
             Self::Dnat(endpoint) => write!(f, "DNAT --to-destination {endpoint}"),
+            Self::Redirect(port) => write!(f, "REDIRECT --to-ports {port}"),
+            Self::DnatToPort(IpAddr::V4(ip), port) => {
+                write!(f, "DNAT --to-destination {ip}:{port}")
+            }
+            Self::DnatToPort(IpAddr::V6(ip), port) => {
+                write!(f, "DNAT --to-destination [{ip}]:{port}")
+            }
         }
     }
 }
@@ -359,7 +400,7 @@ mod tests {
             .with(Match::DestinationPort(80))
             .protocol(Protocol::Tcp)
             .input(true, "veth+")
-            .destination("172.30.0.41".parse::<std::net::IpAddr>().unwrap())
+            .destination("172.30.0.41".parse::<IpAddr>().unwrap())
             .not_source("10.0.0.0/8".parse().unwrap());
         assert_eq!(
             rule.to_string(),

@@ -23,6 +23,8 @@ pub struct Chain<'a> {
     pub name: &'a str,
     /// Whether the kernel sends packets here by itself; such a chain has a policy and cannot be deleted.
     pub built_in: bool,
+    /// Its policy is to drop what no rule decides about.
+    pub drops: bool,
 }
 
 /// A rule, as the text that made it.
@@ -198,6 +200,7 @@ fn chain(line: &str) -> Option<Chain<'_>> {
     Some(Chain {
         name,
         built_in: policy != "-",
+        drops: policy == "DROP",
     })
 }
 
@@ -239,11 +242,16 @@ mod tests {
         let tables = parse(save);
         assert_eq!(tables.len(), 2);
         assert_eq!(tables[0].name, "nat");
-        let chains = [("PREROUTING", true), ("MINE", false)];
+        let chains = [("PREROUTING", true, true), ("MINE", false, false)];
         assert_eq!(
             tables[0].chains,
-            chains.map(|(name, built_in)| Chain { name, built_in })
+            chains.map(|(name, built_in, drops)| Chain {
+                name,
+                built_in,
+                drops
+            })
         );
+        assert!(!tables[1].chains[0].drops);
         let rules = [("PREROUTING", "-p tcp -j MINE"), ("MINE", "")];
         assert_eq!(
             tables[0].rules,

@@ -29,7 +29,7 @@ const BUILT_IN: [(&str, &[&str]); 3] = [
 ];
 
 /// Targets that are no chains.
-const VERDICTS: [&str; 7] = [
+const VERDICTS: [&str; 8] = [
     "ACCEPT",
     "DROP",
     "RETURN",
@@ -37,6 +37,7 @@ const VERDICTS: [&str; 7] = [
     "MARK",
     "MASQUERADE",
     "DNAT",
+    "REDIRECT",
 ];
 
 impl Sim {

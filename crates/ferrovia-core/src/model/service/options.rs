@@ -1,10 +1,11 @@
 //! The options of a Service: words and numbers that have a default, which is used where they are missing or bad.
 
 use super::{CreationTime, port_number};
-use crate::model::{Algorithm, TrafficPolicy, Warnings, excerpt};
+use crate::model::{Algorithm, Scheduler, TrafficPolicy, Warnings, excerpt};
 use crate::wire;
 
 pub(super) const ALGORITHM_ANNOTATION: &str = "ferrovia.io/algorithm";
+pub(super) const SCHEDULER_ANNOTATION: &str = "ferrovia.io/scheduler";
 
 /// Seconds a client sticks to its endpoint unless the Service says otherwise.
 const DEFAULT_AFFINITY: u32 = 10_800;
@@ -132,6 +133,27 @@ pub(super) fn algorithm(metadata: &wire::Metadata, warnings: &mut Warnings<'_>) 
             Algorithm::Random
         }
     }
+}
+
+/// The scheduler a Service asks for. Whether this kernel has it is not known here.
+pub(super) fn scheduler(
+    metadata: &wire::Metadata,
+    warnings: &mut Warnings<'_>,
+) -> Option<Scheduler> {
+    let name = metadata.annotations.get(SCHEDULER_ANNOTATION)?;
+    let scheduler = Scheduler::known(name);
+    if scheduler.is_none() {
+        let problem = format!(
+            "{} is not a scheduler of the kernel's ({}); the default one is used",
+            excerpt(name),
+            Scheduler::NAMES.join(", ")
+        );
+        warnings.add(
+            format!("metadata.annotations[{SCHEDULER_ANNOTATION}]"),
+            problem,
+        );
+    }
+    scheduler
 }
 
 /// The creation time, which decides between rivals. One that does not sort with the others is worse than none.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::options::ALGORITHM_ANNOTATION;
+use super::options::{ALGORITHM_ANNOTATION, SCHEDULER_ANNOTATION};
 use super::*;
 use crate::model::address::refused;
 use crate::testing::{merge, service};
@@ -361,6 +361,25 @@ fn the_algorithm_comes_from_an_annotation() {
     assert_eq!(algorithm("random"), (Algorithm::Random, 0));
     assert_eq!(algorithm("source-hash"), (Algorithm::SourceHash, 0));
     assert_eq!(algorithm("fastest\n"), (Algorithm::Random, 1));
+}
+
+#[test]
+fn the_scheduler_comes_from_an_annotation() {
+    let scheduler = |text: &str| {
+        let mut value = service("web", "10.0.0.1", json!({}));
+        merge(
+            &mut value,
+            json!({"metadata": {"annotations": {SCHEDULER_ANNOTATION: text}}}),
+        );
+        let (service, warnings) = read(value).unwrap();
+        let fields = warnings.into_iter().map(|warning| warning.field).collect();
+        (service.scheduler.map(|it| it.to_string()), fields)
+    };
+    assert_eq!(scheduler("wlc"), (Some("wlc".into()), Vec::<String>::new()));
+    for bad in ["", "fastest", "RR", "rr\n"] {
+        let field = "metadata.annotations[ferrovia.io/scheduler]";
+        assert_eq!(scheduler(bad), (None, vec![field.to_owned()]), "{bad:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::names::{
     EXTERNAL_SERVICES, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, NODE_PORTS, POSTROUTING,
     PROXY_FIREWALL, SERVICES,
 };
-use crate::desired::{LocalDetector, NodePortAddresses};
+use crate::desired::{LocalDetector, NodePortAddresses, NodeRules};
 use crate::dialect::iptables::{Match, Rule, TableName, Target};
 use crate::family::Family;
 
@@ -20,18 +20,18 @@ pub const LOCALHOST_COUNTER: &str = "localhost_nps_accepted_pkts";
 
 /// A chain with all its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ChainRules {
-    pub(super) table: TableName,
-    pub(super) name: &'static str,
-    pub(super) rules: Vec<String>,
+pub(in crate::plan) struct ChainRules {
+    pub(in crate::plan) table: TableName,
+    pub(in crate::plan) name: &'static str,
+    pub(in crate::plan) rules: Vec<String>,
 }
 
 /// A rule in a built-in chain that leads into one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Jump {
-    pub(super) table: TableName,
-    pub(super) from: &'static str,
-    pub(super) rule: String,
+pub(in crate::plan) struct Jump {
+    pub(in crate::plan) table: TableName,
+    pub(in crate::plan) from: &'static str,
+    pub(in crate::plan) rule: String,
 }
 
 /// The chains that are ours alone and hold the same rules whatever services there are.
@@ -55,7 +55,7 @@ pub(super) fn fixed_chains(context: &Context) -> Vec<ChainRules> {
 
 fn postrouting_rules(context: &Context) -> Vec<Rule> {
     let mark = context.node.masquerade_mark;
-    let mut rules = egress_rules(context);
+    let mut rules = egress_rules(&context.node);
     rules.extend([
         Rule::to(Target::Return).with(Match::NotMarked(mark)),
         // The mark goes, so that the packet is not masqueraded again if it passes here again, inside a tunnel.
@@ -67,16 +67,14 @@ fn postrouting_rules(context: &Context) -> Vec<Rule> {
 
 /// What pods send out of the cluster, where that is asked for. Marked packets are masqueraded anyway, and must lose their mark. iptables does
 /// not match the interface a packet came in by this late.
-fn egress_rules(context: &Context) -> Vec<Rule> {
-    let (LocalDetector::Source(pods), Some(except)) =
-        (&context.node.local, &context.node.egress_except)
-    else {
+pub(in crate::plan) fn egress_rules(node: &NodeRules) -> Vec<Rule> {
+    let (LocalDetector::Source(pods), Some(except)) = (&node.local, &node.egress_except) else {
         return Vec::new();
     };
     let from_pods = |target| {
         Rule::to(target)
             .source(*pods)
-            .with(Match::NotMarked(context.node.masquerade_mark))
+            .with(Match::NotMarked(node.masquerade_mark))
     };
     let kept = except
         .iter()
@@ -234,7 +232,7 @@ pub(super) fn tail(context: &Context) -> Vec<String> {
 }
 
 /// All addresses that lead back to this machine.
-pub(super) fn loopback(family: Family) -> IpNet {
+pub(in crate::plan) fn loopback(family: Family) -> IpNet {
     match family {
         // The prefixes are shorter than the addresses, so neither can fail.
         Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),

@@ -1,5 +1,7 @@
 //! What the rules of every service depend on besides the service.
 
+use std::collections::BTreeSet;
+
 use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::dialect::iptables::{Commits, Rule, Target};
 use crate::family::Family;
@@ -60,6 +62,7 @@ impl Context {
             node: NodeRules {
                 // They mean nothing to this mode, so a change of them is none.
                 service_cidrs: Vec::new(),
+                addresses: BTreeSet::new(),
                 ..node.clone()
             },
             is_large: endpoints > LARGE,
@@ -73,25 +76,12 @@ impl Context {
 
     /// The rule for packets of this node's pods only; none if they cannot be told.
     pub(super) fn only_pods(&self, rule: Rule) -> Option<Rule> {
-        match &self.node.local {
-            LocalDetector::Off => None,
-            LocalDetector::Source(net) => Some(rule.source(*net)),
-            LocalDetector::Interface(name) => Some(rule.input(false, name)),
-            LocalDetector::InterfacePrefix(prefix) => {
-                Some(rule.input(false, &format!("{prefix}+")))
-            }
-        }
+        only_pods(&self.node.local, rule)
     }
 
     /// The rule for all other packets; none if they cannot be told, or if there are no others.
     pub(super) fn only_others(&self, rule: Rule) -> Option<Rule> {
-        match &self.node.local {
-            LocalDetector::Off => None,
-            LocalDetector::Source(net) if net.prefix_len() == 0 => None,
-            LocalDetector::Source(net) => Some(rule.not_source(*net)),
-            LocalDetector::Interface(name) => Some(rule.input(true, name)),
-            LocalDetector::InterfacePrefix(prefix) => Some(rule.input(true, &format!("{prefix}+"))),
-        }
+        only_others(&self.node.local, rule)
     }
 
     /// Services without endpoints are dropped by way of a mark: KUBE-MARK-DROP sets it, KUBE-FIREWALL drops.
@@ -106,5 +96,26 @@ impl Context {
     /// Where node ports answer.
     pub(super) fn node_ports(&self) -> &NodePortAddresses {
         &self.node.node_ports
+    }
+}
+
+/// The rule for packets of this node's pods only; none if they cannot be told.
+pub(in crate::plan) fn only_pods(local: &LocalDetector, rule: Rule) -> Option<Rule> {
+    match local {
+        LocalDetector::Off => None,
+        LocalDetector::Source(net) => Some(rule.source(*net)),
+        LocalDetector::Interface(name) => Some(rule.input(false, name)),
+        LocalDetector::InterfacePrefix(prefix) => Some(rule.input(false, &format!("{prefix}+"))),
+    }
+}
+
+/// The rule for all other packets; none if they cannot be told, or if there are no others.
+pub(in crate::plan) fn only_others(local: &LocalDetector, rule: Rule) -> Option<Rule> {
+    match local {
+        LocalDetector::Off => None,
+        LocalDetector::Source(net) if net.prefix_len() == 0 => None,
+        LocalDetector::Source(net) => Some(rule.not_source(*net)),
+        LocalDetector::Interface(name) => Some(rule.input(true, name)),
+        LocalDetector::InterfacePrefix(prefix) => Some(rule.input(true, &format!("{prefix}+"))),
     }
 }

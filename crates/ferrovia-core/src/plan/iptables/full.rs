@@ -11,9 +11,10 @@ use super::service::{PortRules, port_rules};
 use super::shared::{Edit, Shared, Wanted};
 use super::spelling::Spelling;
 use super::stale::{Known, stale};
+use super::strangers::strangers;
 use super::writer::Writer;
 use crate::desired::{Desired, ServicePort};
-use crate::dialect::iptables::{Restore, TableName};
+use crate::dialect::iptables::{Restore, RuleCount, TableName};
 use crate::plan::Found;
 
 /// A comparison under way.
@@ -28,6 +29,8 @@ pub(super) struct Full<'a> {
     wanted: HashSet<String>,
     spelling: &'a mut Spelling,
     writer: Writer,
+    /// How many rules are wanted.
+    rules: RuleCount,
 }
 
 impl<'a> Full<'a> {
@@ -45,7 +48,8 @@ impl<'a> Full<'a> {
             known: (found == Found::Keep).then(|| Known::new(desired)),
             wanted: HashSet::new(),
             spelling,
-            writer: Writer::new(context),
+            writer: Writer::new(context, RuleCount::default()),
+            rules: RuleCount::default(),
         }
     }
 
@@ -76,7 +80,10 @@ impl<'a> Full<'a> {
         self.jumps();
         let stale = stale(&self.kernel, &self.wanted, self.known.as_ref());
         self.writer.drop_chains(&stale.gone, &stale.held);
-        self.writer.finish()
+        let mut plan = self.writer.finish();
+        plan.in_force = self.rules;
+        plan.notes.extend(strangers(&self.kernel));
+        plan
     }
 
     fn canaries(&mut self) {
@@ -90,6 +97,7 @@ impl<'a> Full<'a> {
 
     /// A chain that is ours alone.
     fn fixed_chain(&mut self, chain: &ChainRules) {
+        self.rules.add(chain.table, chain.rules.len());
         if !self.has_chain(chain.table, chain.name, &chain.rules) {
             let section = self.writer.section(chain.table);
             section.fill(chain.name, &chain.rules);
@@ -98,6 +106,7 @@ impl<'a> Full<'a> {
 
     /// A chain where others have rules too.
     fn common_chain(&mut self, chain: &ChainRules) {
+        self.rules.add(chain.table, chain.rules.len());
         let found = self.kernel.chain(chain.table, chain.name);
         let section = self.writer.section(chain.table);
         if found.is_none() {
@@ -120,6 +129,7 @@ impl<'a> Full<'a> {
     /// A service port's own chains.
     fn port(&mut self, port: &ServicePort) -> PortRules {
         let rules = port_rules(port, self.context);
+        self.rules.add(TableName::Nat, rules.own_rules());
         // A chain that was written when there were fewer endpoints, or more, is as good.
         let mut other: Option<PortRules> = None;
         for (n, (name, chain)) in rules.chains.iter().enumerate() {
@@ -146,6 +156,7 @@ impl<'a> Full<'a> {
     }
 
     fn shared_chain(&mut self, chain: Shared, wanted: Wanted) {
+        self.rules.add(chain.table(), wanted.len());
         let found = self.kernel.chain(chain.table(), chain.name());
         let may_go = |rule: &str| {
             self.known
@@ -168,6 +179,7 @@ impl<'a> Full<'a> {
     /// The ways in, at the head of the built-in chains. Not moved if they are there: others may have put theirs before on purpose.
     fn jumps(&mut self) {
         for jump in base::jumps(self.context) {
+            self.rules.add(jump.table, 1);
             let found = self.kernel.chain(jump.table, jump.from);
             let is_there = found.is_some_and(|found| found.has(&jump.rule))
                 || (self.spelling).explains(jump.table, jump.from, found, &jump.rule);

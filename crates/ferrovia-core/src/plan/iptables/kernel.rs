@@ -13,7 +13,7 @@ pub struct Observed {
 
 /// A view of it that can be asked for chains.
 #[derive(Debug, Default)]
-pub(super) struct Kernel<'a> {
+pub(in crate::plan) struct Kernel<'a> {
     tables: HashMap<&'a str, Chains<'a>>,
 }
 
@@ -21,15 +21,15 @@ type Chains<'a> = HashMap<&'a str, Found<'a>>;
 
 /// A chain that is there.
 #[derive(Debug, Default)]
-pub(super) struct Found<'a> {
+pub(in crate::plan) struct Found<'a> {
     /// The kernel sends packets here by itself.
-    pub(super) built_in: bool,
+    pub(in crate::plan) built_in: bool,
     /// Its rules as they were printed.
-    pub(super) rules: Vec<&'a str>,
+    pub(in crate::plan) rules: Vec<&'a str>,
 }
 
 impl<'a> Kernel<'a> {
-    pub(super) fn read(observed: &'a Observed) -> Self {
+    pub(in crate::plan) fn read(observed: &'a Observed) -> Self {
         let tables = parse(&observed.save)
             .into_iter()
             .map(|table| (table.name, chains(&table)))
@@ -38,12 +38,12 @@ impl<'a> Kernel<'a> {
     }
 
     /// A chain, if it is there.
-    pub(super) fn chain(&self, table: TableName, name: &str) -> Option<&Found<'a>> {
+    pub(in crate::plan) fn chain(&self, table: TableName, name: &str) -> Option<&Found<'a>> {
         self.tables.get(table.as_str())?.get(name)
     }
 
     /// All chains of a table, in the order of their names.
-    pub(super) fn chains(&self, table: TableName) -> Vec<(&'a str, &Found<'a>)> {
+    pub(in crate::plan) fn chains(&self, table: TableName) -> Vec<(&'a str, &Found<'a>)> {
         let chains = self.tables.get(table.as_str());
         let mut all: Vec<_> = chains
             .into_iter()
@@ -68,7 +68,7 @@ fn chains<'a>(table: &Table<'a>) -> Chains<'a> {
 
 impl Found<'_> {
     /// It has these rules and no others, in this order.
-    pub(super) fn is(&self, rules: &[String]) -> bool {
+    pub(in crate::plan) fn is(&self, rules: &[String]) -> bool {
         self.rules.len() == rules.len()
             && self
                 .rules
@@ -78,7 +78,7 @@ impl Found<'_> {
     }
 
     /// It has this rule among others.
-    pub(super) fn has(&self, rule: &str) -> bool {
+    pub(in crate::plan) fn has(&self, rule: &str) -> bool {
         self.rules.iter().any(|found| canonical(found) == rule)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `names.rs` says what chains are called, `base.rs` what is there without any services, `service.rs` and `endpoint.rs` what a service port
 //! adds, `shared.rs` how the chains of all services are edited. `kernel.rs` is what was found, and `full.rs` compares everything with it, with
-//! `stale.rs` for what goes and `spelling.rs` for tools that print rules differently. `writer.rs` and `sections.rs` put changes into an order.
+//! `stale.rs` for what goes, `strangers.rs` for what others put into our chains and `spelling.rs` for tools that print rules differently. `writer.rs` and `sections.rs` put changes into an order.
 //! This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, so nothing that was written needs to be remembered: what the
@@ -10,18 +10,19 @@
 //! written at once: refusals come before the way to endpoints goes, and go after it has come, because a packet that has been given an
 //! endpoint does not meet them.
 
-mod base;
-mod context;
+pub(super) mod base;
+pub(super) mod context;
 mod endpoint;
 mod full;
 mod health;
-mod kernel;
-mod names;
+pub(super) mod kernel;
+pub(super) mod names;
 mod sections;
 mod service;
 mod shared;
-mod spelling;
+pub(super) mod spelling;
 mod stale;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -35,13 +36,13 @@ pub use self::context::{DROP_MARK, IptablesOptions};
 use self::full::Full;
 use self::health::Health;
 pub use self::kernel::Observed;
-pub use self::names::{CANARY, fixed_names};
+pub use self::names::{CANARY, fixed_names, is_own_chain};
 use self::shared::Shared;
 use self::spelling::Spelling;
 use self::writer::Writer;
 use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
-use crate::dialect::iptables::Restore;
+use crate::dialect::iptables::{Restore, RuleCount};
 use crate::family::Family;
 use crate::model::Algorithm;
 
@@ -54,6 +55,8 @@ pub struct IptablesPlanner {
     context: Option<Context>,
     /// How many endpoints there are in all.
     endpoints: usize,
+    /// How many rules of ours there are.
+    rules: RuleCount,
     health: Health,
     spelling: Spelling,
 }
@@ -72,6 +75,7 @@ impl IptablesPlanner {
             options,
             context: None,
             endpoints: 0,
+            rules: RuleCount::default(),
             health: Health::default(),
             spelling: Spelling::default(),
         }
@@ -93,6 +97,7 @@ impl Planner for IptablesPlanner {
         if self.context.replace(context).is_none() {
             plan.notes.extend(desired.ports.values().filter_map(note));
         }
+        self.rules = plan.in_force;
         plan
     }
 
@@ -108,7 +113,7 @@ impl Planner for IptablesPlanner {
             is_large: new.is_large,
             ..self.context.take().unwrap_or_else(|| new.clone())
         };
-        let mut plan = Writer::new(&new);
+        let mut plan = Writer::new(&new, self.rules);
         if old != new {
             plan.change_base(&old, &new);
             let touched: HashSet<_> = delta.ports.iter().map(|change| &change.key).collect();
@@ -132,6 +137,7 @@ impl Planner for IptablesPlanner {
         let mut plan = plan.finish();
         let changed = delta.ports.iter().filter_map(|change| change.new.as_ref());
         plan.notes.extend(changed.filter_map(note));
+        self.rules = plan.in_force;
         plan
     }
 

@@ -5,18 +5,18 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::desired::Endpoint;
-use crate::dialect::iptables::TableName;
+use crate::dialect::iptables::{TableName, is_hashed_name};
 use crate::model::PortKey;
 
-pub(super) const SERVICES: &str = "KUBE-SERVICES";
-pub(super) const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
-pub(super) const NODE_PORTS: &str = "KUBE-NODEPORTS";
-pub(super) const POSTROUTING: &str = "KUBE-POSTROUTING";
-pub(super) const MARK_MASQ: &str = "KUBE-MARK-MASQ";
-pub(super) const MARK_DROP: &str = "KUBE-MARK-DROP";
-pub(super) const FORWARD: &str = "KUBE-FORWARD";
-pub(super) const FIREWALL: &str = "KUBE-FIREWALL";
-pub(super) const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
+pub(in crate::plan) const SERVICES: &str = "KUBE-SERVICES";
+pub(in crate::plan) const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
+pub(in crate::plan) const NODE_PORTS: &str = "KUBE-NODEPORTS";
+pub(in crate::plan) const POSTROUTING: &str = "KUBE-POSTROUTING";
+pub(in crate::plan) const MARK_MASQ: &str = "KUBE-MARK-MASQ";
+pub(in crate::plan) const MARK_DROP: &str = "KUBE-MARK-DROP";
+pub(in crate::plan) const FORWARD: &str = "KUBE-FORWARD";
+pub(in crate::plan) const FIREWALL: &str = "KUBE-FIREWALL";
+pub(in crate::plan) const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 
 /// The empty chain whose absence tells that somebody removed everything.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
@@ -49,6 +49,14 @@ pub fn fixed_names(table: TableName) -> (&'static [&'static str], &'static [&'st
         ),
         TableName::Mangle => (&[], &[CANARY]),
     }
+}
+
+/// Whether a chain is one that this mode writes, by table and name.
+pub fn is_own_chain(table: &str, name: &str) -> bool {
+    let mut tables = TableName::ALL.into_iter();
+    let of_table = tables.find(|of| of.as_str() == table);
+    let is_fixed = of_table.is_some_and(|of| fixed_names(of).1.contains(&name));
+    is_fixed || (table == TableName::Nat.as_str() && is_hashed_name(name))
 }
 
 /// The names of a service port's own chains.

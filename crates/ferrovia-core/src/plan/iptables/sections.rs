@@ -5,9 +5,9 @@
 
 use crate::dialect::iptables::{Commits, Section, TableName};
 
-/// About so many rules are written in one transaction, where there may be several: 150 services with two endpoints. Measured, 100 services
-/// are best and 250 cost little more.
-const RULES: usize = 1000;
+/// About so many rules are written in one transaction, where there may be several: 100 services with two endpoints. Measured, that is best,
+/// and a bit more or less costs little.
+const RULES: usize = 700;
 /// So many chains are removed in one.
 const REMOVALS: usize = 500;
 

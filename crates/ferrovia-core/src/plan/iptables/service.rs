@@ -28,6 +28,11 @@ impl PortRules {
         let rules = self.shared.iter().filter(|(of, _)| *of == chain);
         rules.map(|(_, rule)| rule.as_str()).collect()
     }
+
+    /// How many rules its own chains hold.
+    pub(super) fn own_rules(&self) -> usize {
+        self.chains.iter().map(|(_, rules)| rules.len()).sum()
+    }
 }
 
 /// All rules of a service port. Their order within a chain is kube-proxy's.

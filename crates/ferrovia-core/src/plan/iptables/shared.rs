@@ -129,6 +129,11 @@ impl Changes {
 }
 
 impl Wanted {
+    /// How many rules it is.
+    pub(super) fn len(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum::<usize>() + self.tail.len()
+    }
+
     /// All rules in order, for a chain that is made anew.
     pub(super) fn rules(self, kept: Vec<String>) -> Vec<String> {
         let own = self.groups.into_iter().flatten();

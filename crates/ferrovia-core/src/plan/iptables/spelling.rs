@@ -10,14 +10,14 @@ use crate::dialect::iptables::{SavedRule, TableName};
 
 /// The rules we have added to chains of others.
 #[derive(Debug, Default)]
-pub(super) struct Spelling {
+pub(in crate::plan) struct Spelling {
     added: HashSet<(TableName, &'static str, String)>,
 }
 
 impl Spelling {
     /// Whether a rule that is not found is there all the same: we have added it before, and there is one with the same target and comment.
     /// If not, it is about to be added.
-    pub(super) fn explains(
+    pub(in crate::plan) fn explains(
         &mut self,
         table: TableName,
         chain: &'static str,

@@ -2,68 +2,15 @@
 
 mod random;
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
-use crate::desired::{
-    Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, PortChange,
-};
+use crate::desired::{Endpoint, NoEndpoints, NodeRules, PortChange};
 use crate::dialect::iptables::Commits;
 use crate::dialect::iptables::sim::Sim;
-use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
-
-fn node() -> NodeRules {
-    NodeRules {
-        local: LocalDetector::Source("10.244.1.0/24".parse().unwrap()),
-        masquerade_all: false,
-        masquerade_mark: 0x4000,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
-        node_ports: NodePortAddresses::Any,
-        health_checks: NodePortAddresses::Any,
-        service_cidrs: Vec::new(),
-    }
-}
-
-fn endpoint(n: u8, weight: u16) -> Endpoint {
-    let node = 1 + n % 2;
-    Endpoint {
-        ip: [10, 244, node, n].into(),
-        port: 8080,
-        weight,
-        is_local: node == 1,
-    }
-}
-
-/// A service port with all kinds of frontends.
-fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
-    let at = |text: String| -> SocketAddr { text.parse().unwrap() };
-    let mut cluster = endpoints.to_vec();
-    cluster.sort_unstable();
-    ServicePort {
-        key: PortKey {
-            service: ServiceKey::new("demo", &format!("s{n}")),
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-        },
-        frontends: Box::new([
-            Frontend::ClusterIp(at(format!("10.96.0.{n}:80"))),
-            Frontend::LoadBalancer(at(format!("203.0.113.{n}:80"))),
-            Frontend::NodePort(30000 + u16::from(n)),
-        ]),
-        answering: None,
-        any_endpoints: !cluster.is_empty(),
-        cluster: cluster.into(),
-        local: Arc::default(),
-        internal_policy: TrafficPolicy::Cluster,
-        external_policy: TrafficPolicy::Cluster,
-        affinity: None,
-        algorithm: Algorithm::Random,
-        source_ranges: Box::new([]),
-    }
-}
+use crate::model::{Algorithm, PortKey};
+use crate::testing::ports::{endpoint, node, port as service};
 
 /// A node whose kernel is the stand-in.
 struct Lab {
@@ -350,6 +297,34 @@ fn rules_of_others_stay_and_chains_they_hold_are_only_emptied() {
 }
 
 #[test]
+fn somebody_elses_rules_in_chains_of_our_names_are_told_and_go() {
+    let foreign = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n\
+        -A KUBE-SERVICES -p tcp -m tcp --dport 22 -j RETURN\n-A KUBE-SERVICES -d 10.0.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA\n\
+        -A KUBE-SVC-AAAAAAAAAAAAAAAA -j REDIRECT --to-ports 1\nCOMMIT\n\
+        *filter\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m comment --comment mine -j DROP\nCOMMIT\n";
+    let mut lab = Lab::on(Sim::load(foreign), IptablesOptions::default());
+    let plan = lab.full(Found::Adopt);
+    assert_eq!(plan.notes.len(), 3, "{:?}", plan.notes);
+    assert!(
+        plan.notes[1].contains("--dport 22 -j RETURN"),
+        "{:?}",
+        plan.notes
+    );
+    assert_eq!(lab.meaning(), lab.fresh().meaning());
+    // Rules of services of another time are a kube-proxy's, and ours are no strangers.
+    lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
+    lab.set(ServicePort {
+        source_ranges: Box::new(["192.0.2.0/24".parse().unwrap()]),
+        ..service(2, &[endpoint(3, 1)])
+    });
+    lab.set(service(3, &[]));
+    lab.desired.ports.clear();
+    let plan = lab.restart();
+    assert!(!plan.is_empty());
+    assert_eq!(plan.notes, Vec::<String>::new());
+}
+
+#[test]
 fn what_is_unknown_is_kept_while_not_all_is_known() {
     let mut lab = Lab::new();
     lab.set(service(1, &[endpoint(1, 1)]));
@@ -528,4 +503,16 @@ fn a_tool_that_spells_differently_gets_no_second_jump() {
         .unwrap();
     lab.full(Found::Adopt);
     assert_eq!(lab.sim.chain("filter", "INPUT").unwrap().len(), 4);
+}
+
+#[test]
+fn other_addresses_of_the_node_change_nothing() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    let moved = NodeRules {
+        addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
+        ..node()
+    };
+    let plan = lab.change(Vec::new(), Some(moved));
+    assert!(plan.is_empty(), "{plan}");
 }

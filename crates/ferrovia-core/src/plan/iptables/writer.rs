@@ -8,7 +8,7 @@ use super::sections::Sections;
 use super::service::{PortRules, port_rules};
 use super::shared::{Changes, Shared};
 use crate::desired::ServicePort;
-use crate::dialect::iptables::{Restore, Section, TableName};
+use crate::dialect::iptables::{Restore, RuleCount, Section, TableName};
 
 /// Sections that are right at every moment between them.
 pub(super) struct Writer {
@@ -21,11 +21,14 @@ pub(super) struct Writer {
     held: Vec<String>,
     /// What is removed from filter, after nat is as it should be.
     filter_gone: Section,
+    /// How many rules of ours there are once all is written.
+    in_force: RuleCount,
     notes: Vec<String>,
 }
 
 impl Writer {
-    pub(super) fn new(context: &Context) -> Self {
+    /// Nothing to write yet, where there are so many rules of ours.
+    pub(super) fn new(context: &Context, in_force: RuleCount) -> Self {
         Self {
             mangle: Section::new(TableName::Mangle),
             filter: Section::new(TableName::Filter),
@@ -33,6 +36,7 @@ impl Writer {
             gone: Vec::new(),
             held: Vec::new(),
             filter_gone: Section::new(TableName::Filter),
+            in_force,
             notes: Vec::new(),
         }
     }
@@ -49,6 +53,10 @@ impl Writer {
     /// Changes a shared chain.
     pub(super) fn edit(&mut self, chain: Shared, changes: &Changes) {
         let table = chain.table();
+        self.in_force
+            .add(table, changes.insert.len() + changes.append.len());
+        self.in_force
+            .remove(table, changes.moved.len() + changes.delete.len());
         changes.add(chain.name(), self.section(table));
         let gone = match table {
             TableName::Filter => &mut self.filter_gone,
@@ -60,7 +68,11 @@ impl Writer {
     /// Changes the fixed chains to what other settings make of them.
     pub(super) fn change_base(&mut self, old: &Context, new: &Context) {
         let before = base::fixed_chains(old);
+        for chain in &before {
+            self.in_force.remove(chain.table, chain.rules.len());
+        }
         for chain in base::fixed_chains(new) {
+            self.in_force.add(chain.table, chain.rules.len());
             if !before.contains(&chain) {
                 self.section(chain.table).fill(chain.name, &chain.rules);
             }
@@ -88,6 +100,8 @@ impl Writer {
             })
         };
         let (old, new) = (rules(old), rules(new));
+        self.in_force.remove(TableName::Nat, old.own_rules());
+        self.in_force.add(TableName::Nat, new.own_rules());
         for chain in Shared::ALL {
             self.edit(chain, &Changes::between(&old.of(chain), &new.of(chain)));
         }
@@ -124,10 +138,12 @@ impl Writer {
         }));
     }
 
+    /// The plan.
     pub(super) fn finish(mut self) -> Restore {
         self.nat.remove_chains(&self.held, &self.gone);
         let mut plan = Restore::default();
         plan.notes = self.notes;
+        plan.in_force = self.in_force;
         plan.push(self.mangle);
         plan.push(self.filter);
         self.nat

@@ -1,7 +1,6 @@
 //! The planner against the stand-in kernel: any chain of changes ends where one full plan would.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -9,23 +8,11 @@ use proptest::prelude::*;
 use super::layout::chain;
 use super::view::meaning;
 use super::*;
-use crate::desired::{Endpoint, Frontend, LocalDetector, NoEndpoints};
+use crate::desired::{Endpoint, Frontend, NoEndpoints};
 use crate::dialect::nft::Statement;
 use crate::dialect::nft::sim::Sim;
-use crate::model::{Algorithm, Protocol, ServiceKey, TrafficPolicy};
-
-fn node() -> NodeRules {
-    NodeRules {
-        local: LocalDetector::Source("10.244.1.0/24".parse().unwrap()),
-        masquerade_all: false,
-        masquerade_mark: 0x4000,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
-        node_ports: NodePortAddresses::Any,
-        health_checks: NodePortAddresses::Any,
-        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
-    }
-}
+use crate::model::{Algorithm, ServiceKey, TrafficPolicy};
+use crate::testing::ports::{self, endpoint, node};
 
 fn desired() -> Desired {
     Desired {
@@ -37,42 +24,13 @@ fn desired() -> Desired {
     }
 }
 
-fn endpoint(n: u8, weight: u16) -> Endpoint {
-    let node = 1 + n % 2;
-    Endpoint {
-        ip: [10, 244, node, n].into(),
-        port: 8080,
-        weight,
-        is_local: node == 1,
-    }
-}
-
-/// A service port with all kinds of frontends.
+/// A service port with all kinds of frontends, and with those endpoints for policy Local that are here.
 fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
-    let at = |text: String| -> SocketAddr { text.parse().unwrap() };
-    let mut cluster = endpoints.to_vec();
-    cluster.sort_unstable();
-    let local: Vec<_> = cluster.iter().copied().filter(|e| e.is_local).collect();
+    let port = ports::port(n, endpoints);
+    let local = port.cluster.iter().copied().filter(|e| e.is_local);
     ServicePort {
-        key: PortKey {
-            service: ServiceKey::new("demo", &format!("s{n}")),
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-        },
-        frontends: Box::new([
-            Frontend::ClusterIp(at(format!("10.96.0.{n}:80"))),
-            Frontend::LoadBalancer(at(format!("203.0.113.{n}:80"))),
-            Frontend::NodePort(30000 + u16::from(n)),
-        ]),
-        any_endpoints: !cluster.is_empty(),
-        answering: None,
-        cluster: cluster.into(),
-        local: local.into(),
-        internal_policy: TrafficPolicy::Cluster,
-        external_policy: TrafficPolicy::Cluster,
-        affinity: None,
-        algorithm: Algorithm::Random,
-        source_ranges: Box::new([]),
+        local: local.collect(),
+        ..port
     }
 }
 
@@ -535,4 +493,21 @@ proptest! {
         let plan = lab.full();
         prop_assert!(plan.is_empty(), "{}", plan);
     }
+}
+
+#[test]
+fn other_addresses_of_the_node_change_nothing() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    let moved = NodeRules {
+        addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
+        ..node()
+    };
+    lab.desired.node = Arc::new(moved);
+    let delta = Delta {
+        node: true,
+        ..Delta::default()
+    };
+    let plan = lab.planner.partial(&lab.desired, &delta);
+    assert_eq!(plan.to_string(), "");
 }

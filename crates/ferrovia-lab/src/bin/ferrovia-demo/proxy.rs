@@ -44,7 +44,7 @@ impl Proxy {
         bell.set_read_timeout(Some(Duration::from_millis(50)))?;
         let mut child = world
             .exec(Role::Node, program)
-            .args(["run", "--node-name", "node-1"])
+            .args(["run", "--node-name", "node-1", "--admin-socket="])
             .args(["--cluster-cidr", CLUSTER_CIDR, "--manifests"])
             .arg(manifests)
             .env("NOTIFY_SOCKET", &socket)

@@ -10,25 +10,44 @@ use ferrovia_lab::apiserver::{ApiServer, Auth, Options};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
 
-use super::PATIENCE;
 use crate::cluster::{CLUSTER_CIDR, NODE, TARGET_PORT};
 use crate::process::{self, Memory};
 
+/// A broken proxy must not hang the run.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// How many of the daemon's last words are told when it is of no use.
 const LAST_WORDS: usize = 10;
+
+/// How the daemon is started.
+pub(crate) struct Launch {
+    /// The mode, as people ask for it.
+    pub(crate) mode: &'static str,
+    /// What is said to it by its environment.
+    pub(crate) environment: Vec<(&'static str, PathBuf)>,
+}
+
+impl Launch {
+    /// In the nftables mode.
+    pub(crate) fn nftables() -> Self {
+        Self {
+            mode: "nftables",
+            environment: Vec::new(),
+        }
+    }
+}
 
 /// A lab whose node has an API server and, once started, a daemon.
 pub(crate) struct Node {
     // Fields are dropped in order: nobody is in the world when it goes.
     daemon: Option<Child>,
-    pub(super) server: ApiServer,
-    pub(super) world: World,
+    pub(crate) server: ApiServer,
+    pub(crate) world: World,
     folder: PathBuf,
 }
 
 impl Node {
     /// A server with these objects, and nobody who follows it.
-    pub(super) fn new(objects: impl Iterator<Item = Value>) -> anyhow::Result<Self> {
+    pub(crate) fn new(objects: impl Iterator<Item = Value>) -> anyhow::Result<Self> {
         let world = World::new(Spec {
             ports: vec![TARGET_PORT],
             ..Spec::default()
@@ -44,6 +63,7 @@ impl Node {
         };
         server.apply_many(objects)?;
         let folder = std::env::temp_dir().join(world.name(Role::Node));
+        fs::create_dir_all(&folder).context("cannot make a temporary folder")?;
         Ok(Self {
             daemon: None,
             server,
@@ -53,7 +73,7 @@ impl Node {
     }
 
     /// Starts the daemon as a kube-proxy is started. What belongs to the whole machine is left alone.
-    pub(super) fn start(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, launch: &Launch) -> anyhow::Result<()> {
         let kubeconfig = self.server.kubeconfig(&self.folder)?;
         let log = File::create(self.log()).context("cannot write the daemon's log")?;
         let daemon = self
@@ -63,9 +83,10 @@ impl Node {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args([
+                "--admin-socket=",
                 &format!("--hostname-override={NODE}"),
                 &format!("--cluster-cidr={CLUSTER_CIDR}"),
-                "--proxy-mode=nftables",
+                &format!("--proxy-mode={}", launch.mode),
                 "--healthz-bind-address=127.0.0.1:10256",
                 "--metrics-bind-address=127.0.0.1:10249",
                 "--conntrack-max-per-core=0",
@@ -73,6 +94,7 @@ impl Node {
                 "--conntrack-tcp-timeout-close-wait=0s",
                 "--oom-score-adj=0",
             ])
+            .envs(launch.environment.clone())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -82,7 +104,7 @@ impl Node {
     }
 
     /// Asks again and again until the answer is yes; answers with the time since the beginning.
-    pub(super) fn until(
+    pub(crate) fn until(
         &self,
         begin: Instant,
         mut is_so: impl FnMut() -> anyhow::Result<bool>,
@@ -99,12 +121,12 @@ impl Node {
     }
 
     /// What the daemon has in memory.
-    pub(super) fn memory(&self) -> anyhow::Result<Memory> {
+    pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
         process::memory(self.pid()?)
     }
 
     /// The time the daemon was on a CPU.
-    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         process::cpu(self.pid()?)
     }
 
@@ -113,8 +135,13 @@ impl Node {
         Ok(daemon.id())
     }
 
+    /// A file of this node's own.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     fn log(&self) -> PathBuf {
-        self.folder.join("log")
+        self.file("log")
     }
 
     fn last_words(&self) -> String {

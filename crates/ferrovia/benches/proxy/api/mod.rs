@@ -9,8 +9,8 @@
 //! - [`report`]: the figures as a table.
 
 mod churn;
-mod daemon;
-mod objects;
+pub(crate) mod daemon;
+pub(crate) mod objects;
 pub(crate) mod report;
 
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::figures::Samples;
 use crate::process::Memory;
 
 use churn::Churn;
-use daemon::Node;
+use daemon::{Launch, Node};
 
 /// How often everything is loaded, each time in a new world by a new process.
 const LOADS: usize = 3;
@@ -34,8 +34,6 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Who tries to connect while the proxy starts. What it sends before there are rules is tracked as it is, and connections from the same ports
 /// are not translated until the kernel forgets that, two minutes later: so all other calls come from another pod.
 const EARLY_CLIENT: Role = Role::PodD;
-/// A broken proxy must not hang the run.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The figures of a size.
 pub(crate) struct Figures {
@@ -100,7 +98,7 @@ fn start(size: Size) -> anyhow::Result<(Node, Start)> {
     let mut node = Node::new(objects::all(size))?;
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
-    node.start()?;
+    node.start(&Launch::nftables())?;
     let answered = {
         let _inside = node.world.enter(EARLY_CLIENT)?;
         node.until(begin, || Ok(is_answered(objects::address(size.last()))))?

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::cluster::{NODE, PORT, Size};
 
 /// The pod that is behind services that answer, in the beginning.
-pub(super) const FIRST_POD: Pod = Pod::B;
+pub(crate) const FIRST_POD: Pod = Pod::B;
 
 /// The addresses of this node that its Node tells, one of each family.
 const ADDRESSES: [IpAddr; 2] = [NODE_ADDRESSES[0], NODE_ADDRESSES[2]];
 
 /// All objects of a cluster.
-pub(super) fn all(size: Size) -> impl Iterator<Item = Value> {
+pub(crate) fn all(size: Size) -> impl Iterator<Item = Value> {
     let services = (0..size.services).map(service);
     let slices = (0..size.services).map(move |number| {
         if number == size.last() {
@@ -35,14 +35,14 @@ pub(super) fn all(size: Size) -> impl Iterator<Item = Value> {
 }
 
 /// A service.
-pub(super) fn service(number: usize) -> Value {
+pub(crate) fn service(number: usize) -> Value {
     let mut service = sample::service(number as u32);
     keep_first(&mut service["spec"]["ports"]);
     service
 }
 
 /// A service's made-up endpoints. The first of them is another one in every second round.
-pub(super) fn slice(size: Size, number: usize, round: usize) -> Value {
+pub(crate) fn slice(size: Size, number: usize, round: usize) -> Value {
     let (service, endpoints) = (number as u32, size.endpoints as u32);
     let mut slice = sample::slice(service, endpoints);
     keep_first(&mut slice["ports"]);
@@ -54,7 +54,7 @@ pub(super) fn slice(size: Size, number: usize, round: usize) -> Value {
 }
 
 /// A service whose only endpoint is a pod of this node.
-pub(super) fn slice_at_pod(number: usize, pod: Pod) -> Value {
+pub(crate) fn slice_at_pod(number: usize, pod: Pod) -> Value {
     let mut slice = slice(Size::new(0, 1), number, 0);
     let endpoint = &mut slice["endpoints"][0];
     endpoint["addresses"] = json!([pod.v4()]);
@@ -63,7 +63,7 @@ pub(super) fn slice_at_pod(number: usize, pod: Pod) -> Value {
 }
 
 /// Where a service is reached.
-pub(super) fn address(number: usize) -> SocketAddrV4 {
+pub(crate) fn address(number: usize) -> SocketAddrV4 {
     let address: Ipv4Addr = sample::cluster_ip(number as u32);
     SocketAddrV4::new(address, PORT)
 }

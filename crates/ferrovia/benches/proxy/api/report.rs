@@ -28,7 +28,7 @@ pub(crate) fn section(results: &[Figures]) -> Result<String, std::fmt::Error> {
     for (name, cell) in ROWS {
         table.row(name, results.iter().map(cell));
     }
-    let mut section = format!("## Through the API server\n\n{table}\n{NOTES}");
+    let mut section = format!("## The nftables mode: through the API server\n\n{table}\n{NOTES}");
     writeln!(
         section,
         "- Starts: median of {LOADS}, but the memory of the one that took most. New services: {NEW_SERVICES}, one after the other.\n"

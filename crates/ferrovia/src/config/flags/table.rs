@@ -98,7 +98,7 @@ impl Flag {
 }
 
 /// All flags under their headings, in the order in which help shows them.
-pub const GROUPS: [(&str, &[Flag]); 9] = [
+pub const GROUPS: [(&str, &[Flag]); 10] = [
     ("What to do", process::ACTIONS),
     ("Where Services and EndpointSlices come from", node::SOURCES),
     ("This node", node::NODE),
@@ -106,6 +106,7 @@ pub const GROUPS: [(&str, &[Flag]); 9] = [
     ("The modes iptables and ipvs", kernel::OTHER_MODES),
     ("Connection tracking", kernel::CONNTRACK),
     ("Health and metrics", process::SERVERS),
+    ("The page and the socket", process::VIEWS),
     ("Logging", process::LOGGING),
     ("Other", process::OTHER),
 ];

@@ -15,7 +15,7 @@
     reason = "a test that cannot go on should fail there"
 )]
 #[path = "../../http/client.rs"]
-mod client;
+pub(crate) mod client;
 mod config;
 mod events;
 mod flows;
@@ -101,12 +101,13 @@ impl Cluster {
         self.node.world.exec(Role::Node, link)
     }
 
-    /// The arguments of kubeadm's DaemonSet.
-    fn arguments(&self) -> [String; 2] {
+    /// The arguments of kubeadm's DaemonSet, and one without which all of these daemons would want the same file.
+    fn arguments(&self) -> [String; 3] {
         let file = self.config_file();
         [
             format!("--config={}", file.display()),
             "--hostname-override=node-1".to_owned(),
+            "--admin-socket=".to_owned(),
         ]
     }
 

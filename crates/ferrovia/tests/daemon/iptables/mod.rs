@@ -4,9 +4,13 @@
 //! - `switch`: from one mode to the other, and from a kube-proxy, under traffic
 //! - `drift`: other people's hands in our chains
 //! - `trouble`: the lock, the tools, the privileges
+//! - `metrics`: what is counted
+//! - `loopback`: node ports on 127.0.0.1, and neighbours who must not get there
 
 mod drift;
 mod follow;
+mod loopback;
+mod metrics;
 mod switch;
 mod trouble;
 
@@ -94,6 +98,13 @@ impl Machine {
         command
     }
 
+    /// The same without checks, so that all that happens comes of changes.
+    fn without_checks(&self) -> Command {
+        let mut command = self.iptables_mode();
+        command.arg("--iptables-sync-period=1h");
+        command
+    }
+
     /// The same in the nftables mode.
     fn nftables_mode(&self) -> Command {
         let mut command = self.node.run_command();
@@ -115,18 +126,24 @@ impl Machine {
     }
 
     /// Lets the daemon use stand-ins for the tools, which keep a record of their calls.
-    fn recorded(&self, mut command: Command) -> Command {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemon/iptables/record.sh");
+    fn recorded(&self, command: Command) -> Command {
+        let _ = fs::remove_file(self.own.join("record"));
+        let mut command = self.with_stand_ins(command, "record.sh");
+        command.env("RECORD", self.own.join("record"));
+        command
+    }
+
+    /// Lets the daemon use a script of this folder in the place of the tools.
+    fn with_stand_ins(&self, mut command: Command, script: &str) -> Command {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/daemon/iptables");
         let bin = self.own.join("bin");
         for name in tool_names() {
-            // It may be there from an earlier start.
-            let _ = symlink(&script, bin.join(name));
+            // There may be one from an earlier start.
+            let _ = fs::remove_file(bin.join(&name));
+            symlink(folder.join(script), bin.join(name)).expect("the folder is ours");
         }
-        let _ = fs::remove_file(self.own.join("record"));
         let path = std::env::var("PATH").expect("there is a search path");
-        command
-            .env("PATH", format!("{}:{path}", bin.display()))
-            .env("RECORD", self.own.join("record"));
+        command.env("PATH", format!("{}:{path}", bin.display()));
         command
     }
 

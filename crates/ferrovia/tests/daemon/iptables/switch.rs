@@ -22,7 +22,7 @@ const CHECK: &str = "check kept\ncheck inner";
 /// Goes on while new connections are made without pause and some old ones are kept; none may fail.
 fn without_a_gap(machine: &Machine, happens: impl FnOnce()) {
     let mut session = Session::new(&machine.node.world);
-    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows("iptables"));
+    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows(&["iptables"]));
     assert_eq!(run(HOLD), Vec::<String>::new());
     answered_throughout(&machine.node, happens);
     assert_eq!(run(CHECK), Vec::<String>::new(), "{}", machine.node.log());
@@ -161,7 +161,7 @@ fn a_kubelet_that_comes_late_with_the_other_tools_does_not_cost_us_our_rules() {
         .world
         .enter(Role::Node)
         .expect("the node can be entered");
-    let installed = Mode::Iptables(IptablesSettings::default())
+    let mut installed = Mode::Iptables(IptablesSettings::default())
         .install(true)
         .expect("the mode works here");
     said_by(
@@ -169,7 +169,7 @@ fn a_kubelet_that_comes_late_with_the_other_tools_does_not_cost_us_our_rules() {
             .program(Backend::Legacy.as_str())
             .args(super::KUBELETS_WORD),
     );
-    let removed = (installed.take_over)().expect("the tools work");
+    let removed = (installed.take_over)(std::time::Duration::ZERO).expect("the tools work");
     assert_eq!(removed, Vec::<String>::new());
     let now = machine.rules();
     for rule in rules.lines() {

@@ -1,10 +1,10 @@
 //! The lock, the tools, the privileges.
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use ferrovia_host::iptables::Backend;
 
-use super::super::support::web;
+use super::super::support::{wait, web};
 use super::{BACKENDS, Machine, said_by};
 
 #[test]
@@ -24,6 +24,7 @@ fn a_lock_that_somebody_holds_is_waited_for() {
     for words in [
         // A held lock must not hide where the rules are.
         "kube-proxy's rules are there",
+        "somebody holds the xtables lock; a tool waits",
         &format!("process {}", std::process::id()),
     ] {
         assert!(log.contains(words), "{words}:\n{log}");
@@ -53,13 +54,127 @@ fn without_the_tools_there_is_one_clear_error() {
 }
 
 #[test]
+fn tools_that_are_too_old_are_named() {
+    let machine = Machine::new(Backend::Nft);
+    let output = machine
+        .with_stand_ins(machine.iptables_mode(), "old.sh")
+        .output()
+        .expect("ferrovia can be started");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    for words in ["iptables-nft is too old", "v1.4.21", "1.6.2 or newer"] {
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_tool_that_is_killed_half_way_does_no_lasting_harm() {
+    for backend in BACKENDS {
+        let machine = Machine::new(backend);
+        let node = &machine.node;
+        machine.tool("", &["-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT"]);
+        node.write("web.yaml", &web(&["1.10", "2.10"]));
+        let killed = machine.own.join("killed");
+        fs::write(&killed, "").expect("the folder is ours");
+        let mut command = machine.with_stand_ins(machine.iptables_mode(), "killed.sh");
+        command.env("KILL", &killed);
+        node.spawn(command);
+        // More than once, so that a write over a half-finished one fails as well.
+        wait(|| match fs::read_to_string(&killed) {
+            Ok(names) if names.lines().count() >= 2 => Ok(()),
+            other => Err(format!("{other:?}; log:\n{}", node.log())),
+        });
+        fs::remove_file(&killed).expect("it was there");
+        node.wait_until_ready();
+        let log = node.log();
+        for words in ["cannot write the rules; trying again", "signal: 9"] {
+            assert!(log.contains(words), "{words}:\n{log}");
+        }
+        node.expect("pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080");
+        let whole = machine.rules();
+        assert!(whole.contains("PREROUTING -j ACCEPT"), "{whole}");
+        // As if nothing had happened: a fresh start finds nothing to write.
+        assert_eq!(node.stop(libc::SIGTERM), Some(0));
+        machine.run(machine.recorded(machine.iptables_mode()));
+        let record = machine.record();
+        assert!(!record.contains("-restore"), "{record}");
+        assert_eq!(machine.rules(), whole);
+    }
+}
+
+#[test]
+fn somebody_elses_chain_of_our_name_is_told_and_taken() {
+    for backend in BACKENDS {
+        let machine = Machine::new(backend);
+        let node = &machine.node;
+        for command in [
+            &["-t", "nat", "-N", "KUBE-SERVICES"][..],
+            &[
+                "-t",
+                "nat",
+                "-A",
+                "KUBE-SERVICES",
+                "-p",
+                "tcp",
+                "-j",
+                "RETURN",
+            ],
+            &["-t", "nat", "-N", "MINE"],
+            &["-t", "nat", "-A", "MINE", "-j", "KUBE-SERVICES"],
+        ] {
+            machine.tool("", command);
+        }
+        node.write("web.yaml", &web(&["2.10"]));
+        machine.start();
+        node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+        let log = node.log();
+        let told = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
+        assert!(log.contains(told), "{log}");
+        let rules = machine.rules();
+        assert!(
+            !rules.contains("-A KUBE-SERVICES -p tcp -j RETURN"),
+            "{rules}"
+        );
+        assert!(rules.contains("-A MINE -j KUBE-SERVICES"), "{rules}");
+    }
+}
+
+#[test]
+fn a_takeover_that_the_lock_prevents_is_tried_again() {
+    let machine = Machine::new(Backend::Nft);
+    let node = &machine.node;
+    // A kube-proxy was here with the other tools.
+    let legacy = |arguments: &[&str]| {
+        said_by(machine.program(Backend::Legacy.as_str()).args(arguments));
+    };
+    legacy(&["-t", "nat", "-N", "KUBE-SERVICES"]);
+    legacy(&["-t", "nat", "-A", "PREROUTING", "-j", "KUBE-SERVICES"]);
+    node.write("web.yaml", &web(&["2.10"]));
+    let lock = File::create(machine.lock_file()).expect("the folder is ours");
+    lock.lock().expect("nobody else holds it");
+    machine.start();
+    node.wait_for_log("cannot remove what another proxy left");
+    let holder = format!("process {}", std::process::id());
+    assert!(node.log().contains(&holder), "{}", node.log());
+    assert!(
+        machine
+            .rules()
+            .contains("legacy-save: -A PREROUTING -j KUBE-SERVICES")
+    );
+    lock.unlock().expect("we hold it");
+    node.wait_for_log("took over: removed");
+    let rules = machine.rules();
+    assert!(!rules.contains("legacy-save: :KUBE-SERVICES"), "{rules}");
+}
+
+#[test]
 fn it_can_run_the_tools_when_it_has_dropped_its_privileges() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
         node.write("web.yaml", &web(&["2.10"]));
         machine.start();
-        let status = std::fs::read_to_string(format!("/proc/{}/status", node.process()))
+        let status = fs::read_to_string(format!("/proc/{}/status", node.process()))
             .expect("the daemon runs");
         let permitted = status
             .lines()

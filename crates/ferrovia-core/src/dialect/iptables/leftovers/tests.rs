@@ -32,6 +32,32 @@ fn ipvs_mode_goes() {
 }
 
 #[test]
+fn a_modes_own_chains_stay_beside_those_of_others() {
+    use crate::plan::{iptables, userspace};
+
+    assert_eq!(
+        leftovers_besides(IPTABLES_MODE, iptables::is_own_chain),
+        None
+    );
+    let portals = nat(
+        &["KUBE-PORTALS-HOST", "KUBE-SERVICES"],
+        &["OUTPUT -j KUBE-PORTALS-HOST", "OUTPUT -j KUBE-SERVICES"],
+    );
+    for (is_ours, stays, goes) in [
+        (
+            userspace::is_portal_chain as fn(&str, &str) -> bool,
+            "KUBE-PORTALS-HOST",
+            "KUBE-SERVICES",
+        ),
+        (iptables::is_own_chain, "KUBE-SERVICES", "KUBE-PORTALS-HOST"),
+    ] {
+        let removal = leftovers_besides(&portals, is_ours).unwrap();
+        let after = restored(&portals, &removal.restore_input(Commits::One));
+        assert!(after.contains(stays) && !after.contains(goes), "{after}");
+    }
+}
+
+#[test]
 fn nothing_to_do_is_none() {
     assert_eq!(leftovers(""), None);
     assert_eq!(leftovers(FOREIGN), None);

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::{Lab, endpoint, node, service};
 use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, ServicePort};
-use crate::dialect::iptables::Commits;
 use crate::dialect::iptables::sim::Sim;
+use crate::dialect::iptables::{Commits, RuleCount};
 use crate::model::TrafficPolicy;
 use crate::plan::Found;
 use crate::plan::iptables::IptablesOptions;
@@ -125,6 +125,8 @@ proptest! {
             lab.change(changes, step.node().map(|node| NodeRules { no_endpoints, ..node }));
         }
         prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
+        let counted = |table| lab.sim.chains(table).map(|(_, rules)| rules.len()).sum::<usize>();
+        prop_assert_eq!(lab.planner.rules, RuleCount { filter: counted("filter"), nat: counted("nat") });
         // And whoever comes next finds nothing to do.
         let plan = lab.restart();
         prop_assert!(plan.is_empty(), "{}", plan);

@@ -188,6 +188,37 @@ pub(super) const OTHER_MODES: &[Flag] = &[
         |t, v| put(&mut t.document.ferrovia.ipvs.local_fallback, boolean(v)),
     )
     .beats_file(),
+    flag(
+        "proxy-port-range",
+        Value("PORTS"),
+        "",
+        "Ports that the userspace mode may proxy by: first-last, first+number, or one [default: the kernel chooses]",
+        |t, v| text(&mut t.document.port_range, v),
+    ),
+    flag(
+        "userspace-portals",
+        Value("iptables|bind"),
+        "iptables",
+        "How clients' packets come to the proxy in userspace mode: by rules, or by service addresses on an interface, without any rule",
+        |t, v| text(&mut t.document.ferrovia.userspace.portals, v),
+    )
+    .beats_file(),
+    flag(
+        "userspace-interface",
+        Value("NAME"),
+        "",
+        "Interface that service addresses are put on with --userspace-portals=bind [default: a dummy device of our own]",
+        |t, v| text(&mut t.document.ferrovia.userspace.interface, v),
+    )
+    .beats_file(),
+    flag(
+        "udp-timeout",
+        Value("TIME"),
+        "30s",
+        "How long a flow of UDP lives without any datagram in userspace mode",
+        |t, v| put(&mut t.document.ferrovia.userspace.udp_idle_timeout, any(v)),
+    )
+    .beats_file(),
 ];
 
 /// Connection tracking.

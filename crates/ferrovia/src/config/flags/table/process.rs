@@ -1,6 +1,6 @@
 //! Flags for the process itself: what it does, serves and logs.
 
-use super::super::values::{any, boolean, gates, int32, verbosity, version, vmodule};
+use super::super::values::{any, boolean, gates, int32, ip_and_port, verbosity, version, vmodule};
 use super::Kind::{Bool, List, Optional, Value};
 use super::{Flag, flag, path, put, put_some, server, text};
 use crate::config::duration::GoDuration;
@@ -98,7 +98,7 @@ pub(super) const SERVERS: &[Flag] = &[
         "bind-address-hard-fail",
         Bool,
         "false",
-        "End if one of these addresses cannot be bound, instead of trying again",
+        "End if one of these two addresses cannot be bound, instead of trying again",
         |t, v| put(&mut t.document.bind_address_hard_fail, boolean(v)),
     ),
     flag(
@@ -115,6 +115,32 @@ pub(super) const SERVERS: &[Flag] = &[
         "Show metrics hidden since this version, which must be the one before ours",
         |t, v| text(&mut t.document.show_hidden_metrics_for_version, v),
     ),
+];
+
+/// What people and commands see.
+pub(super) const VIEWS: &[Flag] = &[
+    flag(
+        "web-bind-address",
+        Value("IP:PORT"),
+        "127.0.0.1:10247",
+        "Where the page that shows services, traces and changes is served; empty or port 0 for nowhere",
+        |t, v| {
+            t.document.ferrovia.web.bind_address = Some(ip_and_port(v)?);
+            Ok(())
+        },
+    )
+    .beats_file(),
+    flag(
+        "admin-socket",
+        Value("PATH"),
+        "/run/ferrovia/admin.sock",
+        "Socket on which commands ask the daemon, for its user only; empty for none",
+        |t, v| {
+            t.document.ferrovia.admin.socket = Some(v.to_owned());
+            Ok(())
+        },
+    )
+    .beats_file(),
 ];
 
 /// Logging.

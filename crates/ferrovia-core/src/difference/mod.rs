@@ -1,0 +1,66 @@
+//! What a plan would change, for people who compare the kernel with what is wanted.
+//!
+//! A full plan against what was found in the kernel *is* the comparison; here it is only told in other words: what is missing, what is
+//! foreign, what is wrong. [`nft`], [`iptables`] and [`ipvs`] do so for the plans of their modes, [`services`] for two states of what is desired.
+
+pub mod iptables;
+pub mod ipvs;
+pub mod nft;
+pub mod services;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+/// One place in the kernel that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What kind of difference it is.
+    pub kind: Kind,
+    /// Where: a table, set, map or chain.
+    pub place: String,
+    /// What is there and should not be, as text.
+    pub found: Vec<String>,
+    /// What should be there and is not, as text.
+    pub wanted: Vec<String>,
+}
+
+/// How the kernel differs from what is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Something is not there.
+    Missing,
+    /// Something is there that should not be.
+    Foreign,
+    /// Something is there, but different.
+    Wrong,
+}
+
+impl Kind {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Foreign => "foreign",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+impl Difference {
+    /// The kind follows from which side is empty.
+    fn new(place: String, found: Vec<String>, wanted: Vec<String>) -> Self {
+        let kind = match (found.is_empty(), wanted.is_empty()) {
+            (true, _) => Kind::Missing,
+            (false, true) => Kind::Foreign,
+            (false, false) => Kind::Wrong,
+        };
+        Self {
+            kind,
+            place,
+            found,
+            wanted,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A transaction as differences.
+
+use std::collections::BTreeMap;
+
+use super::Difference;
+use crate::dialect::nft::{Element, Key, Observed, Op, SetSpec, Transaction};
+use crate::family::Family;
+
+/// What a full plan would change in the table that was found.
+pub fn differences(plan: &Transaction, observed: &Observed) -> Vec<Difference> {
+    let mut told = Teller {
+        plan,
+        observed,
+        family: match plan.family {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        },
+        entries: BTreeMap::new(),
+    };
+    plan.ops.iter().for_each(|op| told.op(op));
+    let entries = told.entries.into_iter();
+    let made = entries.map(|((place, _), (found, wanted))| Difference::new(place, found, wanted));
+    made.collect()
+}
+
+/// By place, then by what is the same on both sides: the key of an element, nothing for a chain.
+type Entries = BTreeMap<(String, Option<Key>), (Vec<String>, Vec<String>)>;
+
+struct Teller<'a> {
+    plan: &'a Transaction,
+    observed: &'a Observed,
+    family: &'static str,
+    entries: Entries,
+}
+
+impl Teller<'_> {
+    fn op(&mut self, op: &Op) {
+        match op {
+            // Harmless where the table is there, and then no difference.
+            Op::AddTable if self.observed.exists => {}
+            Op::AddTable => self.wanted("table".into(), None, self.text(op)),
+            Op::DeleteTable => {
+                let odd = self.observed.oddities.join("; ");
+                let why = if odd.is_empty() {
+                    "not as we make it".into()
+                } else {
+                    odd
+                };
+                self.found("table".into(), None, why);
+            }
+            Op::DeleteOtherTable(name) => {
+                self.found(format!("table {} {name}", self.family), None, self.text(op));
+            }
+            Op::AddSet(set) => self.wanted(self.set(set), None, self.text(op)),
+            Op::AddChain(chain) if self.observed.chains.contains_key(&*chain.name) => {}
+            Op::AddChain(chain) => self.wanted(self.chain(&chain.name), None, self.text(op)),
+            Op::FlushChain(name) => self.flushed(name),
+            Op::DeleteChain(name) => self.found(self.chain(name), None, self.text(op)),
+            Op::AddRule(name, _) => self.wanted(self.chain(name), None, self.text(op)),
+            Op::AddElements(set, elements) => {
+                for element in elements {
+                    let op = Op::AddElements(*set, vec![element.clone()]);
+                    self.wanted(self.set(set), Some(&element.key), self.text(&op));
+                }
+            }
+            Op::DeleteElements(set, elements) => {
+                for element in elements {
+                    self.found(self.set(set), Some(&element.key), self.gone(set, element));
+                }
+            }
+        }
+    }
+
+    /// The rules of a chain that is filled anew; as bytecode they would tell people nothing.
+    fn flushed(&mut self, name: &str) {
+        let rules = self
+            .observed
+            .chains
+            .get(name)
+            .map_or(0, |chain| chain.rules.len());
+        if rules > 0 {
+            self.found(
+                self.chain(name),
+                None,
+                format!("{rules} rules, not all of them ours"),
+            );
+        }
+    }
+
+    /// An element as it was found, with the value that a plan to remove it need not name.
+    fn gone(&self, set: &SetSpec, element: &Element) -> String {
+        let there = self.observed.sets.get(set.name);
+        let there = there.and_then(|set| set.elements.get(&element.key));
+        let whole = match there {
+            Some(there) => Element {
+                data: there.data.clone(),
+                comment: there.comment.clone(),
+                ..element.clone()
+            },
+            None => element.clone(),
+        };
+        self.text(&Op::AddElements(*set, vec![whole]))
+    }
+
+    fn found(&mut self, place: String, key: Option<&Key>, text: String) {
+        self.entries
+            .entry((place, key.cloned()))
+            .or_default()
+            .0
+            .push(text);
+    }
+
+    fn wanted(&mut self, place: String, key: Option<&Key>, text: String) {
+        self.entries
+            .entry((place, key.cloned()))
+            .or_default()
+            .1
+            .push(text);
+    }
+
+    fn set(&self, set: &SetSpec) -> String {
+        let kind = if set.data.is_some() { "map" } else { "set" };
+        format!("{kind} {} {} {}", self.family, self.plan.table, set.name)
+    }
+
+    fn chain(&self, name: &str) -> String {
+        format!("chain {} {} {name}", self.family, self.plan.table)
+    }
+
+    /// An operation's text without the verb.
+    fn text(&self, op: &Op) -> String {
+        let alone = Transaction {
+            family: self.plan.family,
+            table: self.plan.table.clone(),
+            ops: vec![op.clone()],
+            notes: Vec::new(),
+        };
+        let text = alone.to_string();
+        let text = text.trim_end();
+        text.split_once(' ')
+            .map_or(text, |(_, rest)| rest)
+            .to_owned()
+    }
+}

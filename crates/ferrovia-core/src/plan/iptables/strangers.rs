@@ -1,0 +1,64 @@
+//! Rules in chains of our names that neither we nor any kube-proxy would write. They go with the next write, so people should know of them.
+
+use super::kernel::Kernel;
+use super::names::{NODE_PORTS, SERVICES};
+use super::shared::Shared;
+use crate::dialect::iptables::{SavedRule, TableName, canonical, is_hashed_name};
+
+/// So many are quoted; of the rest only their number is told.
+const QUOTED: usize = 5;
+/// The most of a rule that is quoted.
+const LONGEST: usize = 200;
+
+/// Says which rules of others are in our chains.
+pub(super) fn strangers(kernel: &Kernel<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut more = 0;
+    for table in [TableName::Filter, TableName::Nat] {
+        for (chain, found) in kernel.chains(table) {
+            if !is_ours(table, chain) {
+                continue;
+            }
+            let rules = found.rules.iter().copied();
+            for rule in rules.filter(|args| is_strange(table, &SavedRule { chain, args })) {
+                if notes.len() < QUOTED {
+                    let rule: String = rule.escape_debug().take(LONGEST).collect();
+                    let table = table.as_str();
+                    notes.push(format!("the chain {chain} of table {table} is ours but holds somebody else's rule, which goes: {rule}"));
+                } else {
+                    more += 1;
+                }
+            }
+        }
+    }
+    if more > 0 {
+        notes.push(format!("and {more} more of somebody else's rules"));
+    }
+    notes
+}
+
+/// The chains that hold nothing but rules for services. In the fixed ones the comparison finds what does not belong there.
+fn is_ours(table: TableName, chain: &str) -> bool {
+    match table {
+        TableName::Nat => chain == SERVICES || chain == NODE_PORTS || is_hashed_name(chain),
+        _ => Shared::ALL
+            .iter()
+            .any(|shared| shared.table() == table && shared.name() == chain),
+    }
+}
+
+fn is_strange(table: TableName, rule: &SavedRule<'_>) -> bool {
+    let text = canonical(rule.args);
+    let comment = text.split_once("--comment \"").map(|(_, comment)| comment);
+    // Every rule that ends in a verdict names the service port it is for.
+    let names_a_port = comment.is_some_and(|comment| comment.contains('/'));
+    match table {
+        TableName::Nat => {
+            let mut targets = rule.targets().peekable();
+            let is_jump = targets.peek().is_some();
+            let is_known = |target: &str| target.starts_with("KUBE-") || target == "DNAT";
+            !(names_a_port && !is_jump || is_jump && targets.any(|target| is_known(&target)))
+        }
+        _ => !names_a_port,
+    }
+}

@@ -1,0 +1,134 @@
+//! Removing everything of the mode.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::owned::Owned;
+use super::plan::{IpvsPlan, Observed, Step};
+use super::rules::{FILTER, LOAD_BALANCER, NODE_PORT, OUT_FILTER, POLICY, SOURCE_RANGES};
+use super::sets::{SetId, swap_name};
+use crate::dialect::ipset::{self, SetName};
+use crate::dialect::iptables::{Restore, SavedRule, Section, Table, TableName, parse};
+use crate::dialect::ipvs;
+use crate::family::Family;
+
+/// The chains that no other mode has.
+const CHAINS: [(TableName, &str); 7] = [
+    (TableName::Nat, NODE_PORT),
+    (TableName::Nat, LOAD_BALANCER),
+    (TableName::Filter, NODE_PORT),
+    (TableName::Filter, SOURCE_RANGES),
+    (TableName::Filter, FILTER),
+    (TableName::Filter, OUT_FILTER),
+    (TableName::Filter, POLICY),
+];
+
+/// Removes what this mode or a kube-proxy's has in the kernel for a family, and nothing of others: servers that are ours by their address,
+/// the device, the chains of this mode with the jumps to them, our rules that look into sets, and the sets.
+///
+/// The chains that other modes have too stay with their jumps, KUBE-SERVICES for example: another mode may serve with them already. What
+/// node ports answer on must be known to tell their servers from others. Both families are to be cleaned up, also where one is not in
+/// use, for the device is one and kube-proxy forgets the sets of IPv6.
+pub fn cleanup(family: Family, observed: &Observed, node_addresses: &BTreeSet<IpAddr>) -> IpvsPlan {
+    let mut plan = IpvsPlan::default();
+    let mut push = |is_needed: bool, step| {
+        if is_needed {
+            plan.steps.push(step);
+        }
+    };
+    let owned = Owned::new(observed, node_addresses);
+    let servers = observed.servers.keys();
+    let servers = servers.filter(|key| Family::of(key.address) == family && owned.has(key));
+    let servers: Vec<_> = servers.map(|key| ipvs::Op::DeleteServer(*key)).collect();
+    let mut removal = Removal::new(family);
+    for table in parse(&observed.rules.save) {
+        removal.table(&table);
+    }
+    let sets = removal
+        .sets
+        .iter()
+        .filter(|set| observed.sets.contains_key(set));
+    let (held, gone): (Vec<_>, Vec<_>) = sets.partition(|set| removal.held.contains(set.as_str()));
+    let destroyed: Vec<_> = gone.into_iter().cloned().map(ipset::Op::Destroy).collect();
+
+    push(observed.device, Step::NoDevice);
+    push(!servers.is_empty(), Step::Servers(servers));
+    push(!removal.rules.is_empty(), Step::Rules(removal.rules));
+    push(!destroyed.is_empty(), Step::Sets(destroyed));
+    let note = |set| format!("the set {set} stays, because somebody else's rule looks into it");
+    plan.notes.extend(held.into_iter().map(note));
+    plan
+}
+
+/// What goes from the tables.
+struct Removal {
+    /// Our sets.
+    sets: BTreeSet<SetName>,
+    rules: Restore,
+    /// Names of sets that rules of others look into.
+    held: BTreeSet<String>,
+}
+
+impl Removal {
+    fn new(family: Family) -> Self {
+        let sets = SetId::ALL.map(|set| set.name(family));
+        Self {
+            sets: sets.into_iter().chain([swap_name(family)]).collect(),
+            rules: Restore::default(),
+            held: BTreeSet::new(),
+        }
+    }
+
+    fn table(&mut self, table: &Table<'_>) {
+        let known = TableName::ALL.into_iter();
+        let name = known.into_iter().find(|name| name.as_str() == table.name);
+        let own: Vec<&str> = CHAINS
+            .iter()
+            .filter(|(of, chain)| Some(*of) == name && has_chain(table, chain))
+            .map(|(_, chain)| *chain)
+            .collect();
+        let mut section = Section::new(name.unwrap_or(TableName::Filter));
+        // Chains that rules of others lead to.
+        let mut held: BTreeSet<String> = BTreeSet::new();
+        for rule in table.rules.iter().filter(|rule| !own.contains(&rule.chain)) {
+            let targets = rule.targets().map(|target| target.into_owned());
+            let leads: Vec<String> = targets.filter(|to| own.contains(&to.as_str())).collect();
+            let set = self.looks_into(rule);
+            let may_go = if is_built_in(table, rule.chain) {
+                !leads.is_empty()
+            } else {
+                rule.chain.starts_with("KUBE-") && (!leads.is_empty() || set.is_some())
+            };
+            if may_go && rule.is_repeatable() {
+                section.delete(rule.chain, rule.args);
+            } else {
+                held.extend(leads);
+                self.held.extend(set);
+            }
+        }
+        for chain in own {
+            section.declare(chain);
+            if !held.contains(chain) {
+                section.delete_chain(chain);
+            }
+        }
+        self.rules.push(section);
+    }
+
+    /// The one of our sets that a rule looks into.
+    fn looks_into(&self, rule: &SavedRule<'_>) -> Option<String> {
+        let mut words = rule.args.split(' ');
+        words.find(|word| *word == "--match-set")?;
+        let name = SetName::new(words.next()?)?;
+        self.sets.contains(&name).then(|| name.to_string())
+    }
+}
+
+fn has_chain(table: &Table<'_>, name: &str) -> bool {
+    table.chains.iter().any(|chain| chain.name == name)
+}
+
+fn is_built_in(table: &Table<'_>, name: &str) -> bool {
+    let mut chains = table.chains.iter();
+    chains.any(|chain| chain.built_in && chain.name == name)
+}

@@ -1,0 +1,80 @@
+//! What everything that is written depends on besides the services.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::desired::{NodePortAddresses, NodeRules};
+use crate::family::Family;
+use crate::model::Scheduler;
+
+/// What is asked of the mode, and what the kernel can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpvsOptions {
+    /// Chooses endpoints of Services that do not name one themselves.
+    pub scheduler: Scheduler,
+    /// The schedulers this kernel has.
+    pub available: BTreeSet<Scheduler>,
+    /// Virtual servers with addresses in these ranges are never deleted.
+    pub exclude_cidrs: Vec<IpNet>,
+    /// Under policy Local, traffic goes to endpoints elsewhere where there are none on this node, as with kube-proxy. Otherwise it is
+    /// dropped, as in the other modes.
+    pub local_fallback: bool,
+}
+
+impl Default for IpvsOptions {
+    fn default() -> Self {
+        Self {
+            scheduler: Scheduler::RR,
+            available: (Scheduler::NAMES.iter().copied())
+                .filter_map(Scheduler::known)
+                .collect(),
+            exclude_cidrs: Vec::new(),
+            local_fallback: false,
+        }
+    }
+}
+
+impl IpvsOptions {
+    /// Servers with this address are not ours to delete.
+    pub(super) fn excludes(&self, ip: IpAddr) -> bool {
+        self.exclude_cidrs.iter().any(|net| net.contains(&ip))
+    }
+}
+
+/// What everything that is written depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Context {
+    pub(super) family: Family,
+    pub(super) options: IpvsOptions,
+    pub(super) node: NodeRules,
+}
+
+impl Context {
+    pub(super) fn new(family: Family, options: &IpvsOptions, node: &NodeRules) -> Self {
+        Self {
+            family,
+            options: options.clone(),
+            node: NodeRules {
+                // They mean nothing to this mode, so a change of them is none.
+                service_cidrs: Vec::new(),
+                health_checks: NodePortAddresses::Any,
+                ..node.clone()
+            },
+        }
+    }
+
+    /// The addresses node ports answer on. There is a virtual server for each.
+    pub(super) fn node_port_addresses(&self) -> &BTreeSet<IpAddr> {
+        match &self.node.node_ports {
+            NodePortAddresses::Any => &self.node.addresses,
+            NodePortAddresses::Only(addresses) => addresses,
+        }
+    }
+
+    /// An address of the node itself. The kernel knows it for its own without our device, and may not lose it with our device.
+    pub(super) fn is_nodes(&self, ip: IpAddr) -> bool {
+        self.node.addresses.contains(&ip)
+    }
+}

@@ -1,0 +1,183 @@
+//! A stand-in for the kernel, and a strict one: what is there cannot be added, what is not cannot be deleted, and a set that a rule looks
+//! into cannot go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plan::{AddressOp, IpvsPlan, Observed, Step};
+use crate::dialect::ipset::{self, Kind, Set, SetName};
+use crate::dialect::iptables::sim::Sim as Rules;
+use crate::dialect::ipvs::{Op, Removal};
+use crate::plan::iptables;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sim {
+    /// But for the rules.
+    pub(super) state: Observed,
+    pub(super) rules: Rules,
+}
+
+impl Sim {
+    pub(super) fn observed(&self) -> Observed {
+        Observed {
+            rules: iptables::Observed {
+                save: self.rules.save(),
+            },
+            ..self.state.clone()
+        }
+    }
+
+    /// Does what a plan says.
+    pub(super) fn apply(&mut self, plan: &IpvsPlan) -> Result<(), String> {
+        plan.steps.iter().try_for_each(|step| self.step(step))
+    }
+
+    /// Does one step. Between any two of them [`check`](Self::check) must hold.
+    pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Device => {
+                ok(!self.state.device, "device exists")?;
+                self.state.device = true;
+            }
+            Step::NoDevice => {
+                ok(self.state.device, "no device")?;
+                self.state.device = false;
+                self.state.addresses.clear();
+            }
+            Step::Sets(ops) => {
+                ok(!ops.is_empty(), "empty step")?;
+                for op in ops {
+                    self.set(op).map_err(|why| format!("{op}: {why}"))?;
+                }
+            }
+            Step::Rules(restore) => {
+                ok(!restore.is_empty(), "empty step")?;
+                self.rules.restore(&restore.to_string())?;
+                self.check_sets()?;
+            }
+            Step::Servers(ops) => {
+                ok(!ops.is_empty(), "empty step")?;
+                for op in ops {
+                    self.server(op).map_err(|why| format!("{op}: {why}"))?;
+                }
+            }
+            Step::Addresses(ops) => {
+                ok(
+                    !ops.is_empty() && self.state.device,
+                    "empty step or no device",
+                )?;
+                for op in ops {
+                    let done = match op {
+                        AddressOp::Bind(ip) => self.state.addresses.insert(*ip),
+                        AddressOp::Unbind(ip) => self.state.addresses.remove(ip),
+                    };
+                    ok(done, &format!("{op}: already so"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sets that rules look into.
+    fn used(&self) -> BTreeSet<String> {
+        let mut used = BTreeSet::new();
+        for table in ["filter", "nat"] {
+            for (_, rules) in self.rules.chains(table) {
+                for rule in rules {
+                    let mut words = rule.split(' ');
+                    while words.any(|word| word == "--match-set") {
+                        used.extend(words.next().map(str::to_owned));
+                    }
+                }
+            }
+        }
+        used
+    }
+
+    fn check_sets(&self) -> Result<(), String> {
+        let missing: Vec<String> = self
+            .used()
+            .into_iter()
+            .filter(|name| {
+                !SetName::new(name).is_some_and(|name| self.state.sets.contains_key(&name))
+            })
+            .collect();
+        ok(missing.is_empty(), &format!("no sets {missing:?}"))
+    }
+
+    fn set(&mut self, op: &ipset::Op) -> Result<(), String> {
+        let used = self.used();
+        let sets = &mut self.state.sets;
+        match op {
+            ipset::Op::Create { set, kind, max } => {
+                let max = if *kind == Kind::Port { u32::MAX } else { *max };
+                let made = Set {
+                    kind: Some(*kind),
+                    max,
+                    entries: BTreeSet::new(),
+                    has_others: false,
+                };
+                ok(sets.insert(set.clone(), made).is_none(), "exists")
+            }
+            ipset::Op::Add(name, entry) => {
+                let set = sets.get_mut(name).ok_or("no such set")?;
+                ok(set.kind.is_some_and(|kind| entry.is_of(kind)), "wrong kind")?;
+                ok((set.entries.len() as u64) < u64::from(set.max), "full")?;
+                ok(set.entries.insert(*entry), "exists")
+            }
+            ipset::Op::Delete(name, entry) => {
+                let set = sets.get_mut(name).ok_or("no such set")?;
+                ok(set.entries.remove(entry), "no such entry")
+            }
+            ipset::Op::Flush(name) => {
+                let set = sets.get_mut(name).ok_or("no such set")?;
+                set.entries.clear();
+                Ok(())
+            }
+            ipset::Op::Swap(one, other) => {
+                let first = sets.remove(one).ok_or("no such set")?;
+                let second = sets.remove(other).ok_or("no such set")?;
+                ok(first.kind == second.kind, "kinds differ")?;
+                sets.insert(other.clone(), first);
+                sets.insert(one.clone(), second);
+                Ok(())
+            }
+            ipset::Op::Destroy(name) => {
+                ok(!used.contains(name.as_str()), "in use")?;
+                ok(sets.remove(name).is_some(), "no such set")
+            }
+        }
+    }
+
+    /// A destination that drains is gone at once here: there are no connections.
+    fn server(&mut self, op: &Op) -> Result<(), String> {
+        let servers = &mut self.state.servers;
+        match op {
+            Op::PutServer(server) => {
+                let there = servers
+                    .entry(server.key)
+                    .or_insert_with(|| (*server, BTreeMap::new()));
+                there.0 = *server;
+                Ok(())
+            }
+            Op::DeleteServer(key) => ok(servers.remove(key).is_some(), "no such server"),
+            Op::PutDestination(key, destination) => {
+                let (_, there) = servers.get_mut(key).ok_or("no such server")?;
+                there.insert(destination.address, destination.weight);
+                Ok(())
+            }
+            Op::RemoveDestination {
+                server,
+                destination,
+                removal,
+            } => {
+                ok(*removal == Removal::of(server.protocol), "wrong removal")?;
+                let (_, there) = servers.get_mut(server).ok_or("no such server")?;
+                ok(there.remove(destination).is_some(), "no such destination")
+            }
+        }
+    }
+}
+
+fn ok(is_so: bool, why: &str) -> Result<(), String> {
+    if is_so { Ok(()) } else { Err(why.to_owned()) }
+}

@@ -1,0 +1,171 @@
+//! What a full plan makes of what it finds in the kernel, ours and others'.
+
+use super::*;
+use crate::dialect::ipset::{Kind, Set, SetName};
+use crate::dialect::ipvs::Server;
+
+#[test]
+fn servers_of_others_stay() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(2, 1)]));
+    let foreign = ["192.0.2.1:80", "192.168.1.10:5000", "192.0.2.1:30001"];
+    let excluded = "10.96.0.200:80";
+    for at in foreign.into_iter().chain([excluded]) {
+        let server = Server {
+            key: tcp(at),
+            scheduler: Scheduler::RR,
+            flags: 0,
+            persistence: None,
+        };
+        (lab.sim.state.servers).insert(server.key, (server, BTreeMap::new()));
+    }
+    lab.sim.state.addresses.insert(ip("10.96.0.200"));
+    lab.options.exclude_cidrs = vec!["10.96.0.128/25".parse().unwrap()];
+    lab.desired.ports.clear();
+    lab.restart();
+    let left: Vec<ServerKey> = lab.sim.state.servers.keys().copied().collect();
+    let mut expected: Vec<_> = foreign.into_iter().chain([excluded]).map(tcp).collect();
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    // Nor does cleaning up touch them.
+    let plan = cleanup(Family::V4, &lab.sim.observed(), &node().addresses);
+    lab.write(&plan);
+    assert_eq!(lab.sim.state.servers.len(), 4);
+}
+
+#[test]
+fn cleaning_up_leaves_nothing_of_ours() {
+    let mut lab = Lab::new();
+    lab.sim
+        .rules
+        .restore("*filter\n:MINE - [0:0]\n-A INPUT -j MINE\n-A MINE -j KUBE-IPVS-FILTER\nCOMMIT\n")
+        .unwrap();
+    lab.set(service(1, &[endpoint(2, 1)]));
+    let plan = cleanup(Family::V4, &lab.sim.observed(), &node().addresses);
+    lab.write(&plan);
+    let state = &lab.sim.state;
+    assert!(!state.device && state.servers.is_empty() && state.sets.is_empty());
+    // Somebody leads to one of our chains.
+    assert_eq!(
+        lab.sim.rules.chain("filter", "KUBE-IPVS-FILTER"),
+        Some(&[][..])
+    );
+    assert_eq!(lab.sim.rules.chain("filter", "KUBE-IPVS-POLICY"), None);
+    let save = lab.sim.rules.save();
+    let left = crate::dialect::iptables::leftovers(&save).unwrap();
+    lab.sim.rules.restore(&left.restore().to_string()).unwrap();
+    let save = lab.sim.rules.save();
+    assert!(!save.contains("KUBE-SERVICES"), "{save}");
+    assert!(save.contains("-A INPUT -j MINE"));
+}
+
+#[test]
+fn services_we_know_nothing_of_keep_working() {
+    let mut lab = Lab::new();
+    lab.set(ServicePort {
+        external_policy: TrafficPolicy::Local,
+        ..local(service(1, &[endpoint(2, 1)]))
+    });
+    lab.set(service(2, &[endpoint(2, 1)]));
+    let whole = lab.meaning();
+    lab.desired.ports.clear();
+    lab.planner = IpvsPlanner::new(Family::V4, lab.options.clone());
+    let plan = lab.full(Found::Keep);
+    assert!(plan.is_empty(), "{plan}");
+    assert_eq!(lab.meaning(), whole);
+    // What has changed of a known one is written.
+    lab.desired.ports = [service(1, &[endpoint(4, 1)])]
+        .map(|port| (port.key.clone(), Arc::new(port)))
+        .into();
+    lab.full(Found::Keep);
+    assert!(lab.entries(SetId::LoadBalancerLocal).is_empty());
+    assert!(lab.entries(SetId::NodePortLocalTcp).is_empty());
+    assert!(
+        lab.server("10.96.0.1:80")
+            .unwrap()
+            .ends_with("> 10.244.1.4:8080 x1")
+    );
+    assert!(lab.server("10.96.0.2:80").is_some());
+    lab.full(Found::Adopt);
+    assert_eq!(lab.meaning(), lab.fresh().meaning());
+}
+
+#[test]
+fn everything_can_be_written_anew() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(2, 1)]));
+    let whole = lab.meaning();
+    let plan = lab.full(Found::Replace).to_string();
+    assert_eq!(lab.meaning(), whole);
+    assert!(plan.contains(":KUBE-SERVICES") && plan.contains("swap KUBE-SWAP KUBE-CLUSTER-IP"));
+    assert!(plan.contains("-A -t 10.96.0.1:80 -s rr"));
+}
+
+#[test]
+fn sets_that_are_narrow_strange_or_half_made_are_replaced() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(2, 1)]));
+    let whole = lab.meaning();
+    let name = |set: SetId| set.name(Family::V4);
+    let sets = &mut lab.sim.state.sets;
+    sets.get_mut(&name(SetId::LoadBalancer)).unwrap().max = 1;
+    sets.get_mut(&name(SetId::ClusterIp)).unwrap().has_others = true;
+    let strange = sets.get_mut(&name(SetId::ExternalIp)).unwrap();
+    *strange = Set {
+        kind: Some(Kind::Ip(Family::V4)),
+        entries: BTreeSet::new(),
+        ..strange.clone()
+    };
+    let half_made = strange.clone();
+    sets.insert(SetName::new("KUBE-SWAP").unwrap(), half_made);
+    let plan = lab.restart();
+    assert_eq!(lab.meaning(), whole);
+    assert_eq!(plan.notes.len(), 1);
+    assert!(lab.restart().is_empty());
+}
+
+#[test]
+fn a_destination_that_drains_is_told_of_once() {
+    let mut lab = Lab::new();
+    let port = ServicePort {
+        frontends: service(1, &[]).frontends[..1].into(),
+        ..service(1, &[endpoint(1, 1)])
+    };
+    lab.set(ServicePort {
+        cluster: [endpoint(2, 1)].into(),
+        ..port.clone()
+    });
+    lab.set(port);
+    // It has connections, so the kernel still has it.
+    let (_, there) = lab.sim.state.servers.get_mut(&tcp("10.96.0.1:80")).unwrap();
+    there.insert("10.244.1.2:8080".parse().unwrap(), 0);
+    assert!(lab.full(Found::Adopt).is_empty());
+    // A new process has to learn of it.
+    assert_eq!(
+        lab.restart().to_string(),
+        "-d -t 10.96.0.1:80 -r 10.244.1.2:8080 drain\n"
+    );
+}
+
+#[test]
+fn the_iptables_mode_serves_until_all_is_ready() {
+    let mut sim = Sim::default();
+    sim.rules
+        .restore("*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]\n:KUBE-NODEPORTS - [0:0]\n\
+                  -A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
+                  -A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-ABCDEFGHIJKLMNOP\n-A KUBE-SERVICES -j KUBE-NODEPORTS\nCOMMIT\n\
+                  *filter\n:KUBE-EXTERNAL-SERVICES - [0:0]\n-A INPUT -j KUBE-EXTERNAL-SERVICES\nCOMMIT\n")
+        .unwrap();
+    let mut lab = Lab::on(sim, Family::V4, IpvsOptions::default());
+    lab.desired.ports = [service(1, &[endpoint(2, 1)])]
+        .map(|port| (port.key.clone(), Arc::new(port)))
+        .into();
+    let plan = lab.full(Found::Adopt);
+    let text = plan.to_string();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+    assert!(at("*filter") < at("-A -t 10.96.0.1:80"));
+    assert!(at("address add 10.96.0.1/32") < at("*nat\n"));
+    assert!(at("*nat\n") < at("-X KUBE-SVC-ABCDEFGHIJKLMNOP"));
+    assert_eq!(lab.meaning(), lab.fresh().meaning());
+    assert!(lab.restart().is_empty());
+}

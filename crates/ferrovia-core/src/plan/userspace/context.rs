@@ -1,0 +1,88 @@
+//! What the rules of every service depend on besides the service.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::desired::NodeRules;
+use crate::dialect::iptables::{PortName, Target};
+use crate::family::Family;
+
+/// What is asked of the mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserspaceOptions {
+    /// How clients' packets come to the proxies.
+    pub portals: Portals,
+    /// Node ports answer on loopback too. Only where the addresses node ports answer on include it.
+    pub localhost_node_ports: bool,
+}
+
+/// How clients' packets come to the proxies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Portals {
+    /// Rules lead to a port that each proxy has.
+    Rules {
+        /// The address proxies listen on; none for all.
+        listen: Option<IpAddr>,
+        /// The address of this machine that packets are sent to if proxies listen on all; none if it has none but loopback.
+        host: Option<IpAddr>,
+    },
+    /// Proxies listen on the service's addresses, which are put on an interface.
+    Bind,
+}
+
+/// What the rules of every service depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Context {
+    pub(super) family: Family,
+    pub(super) options: UserspaceOptions,
+    pub(super) node: NodeRules,
+}
+
+impl Context {
+    pub(super) fn new(family: Family, options: UserspaceOptions, node: &NodeRules) -> Self {
+        Self {
+            family,
+            options,
+            node: NodeRules {
+                // They mean nothing to this mode, so a change of them is none.
+                service_cidrs: Vec::new(),
+                addresses: BTreeSet::new(),
+                masquerade_all: false,
+                masquerade_mark: 0,
+                ..node.clone()
+            },
+        }
+    }
+
+    /// The address that a proxy with a port of its own listens on.
+    pub(super) fn listen(&self) -> IpAddr {
+        let any = match self.family {
+            Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        };
+        self.fixed_listen().unwrap_or(any)
+    }
+
+    /// The address that proxies listen on, if it is one only.
+    pub(super) fn fixed_listen(&self) -> Option<IpAddr> {
+        match self.options.portals {
+            Portals::Rules { listen, .. } => listen,
+            Portals::Bind => None,
+        }
+    }
+
+    /// What leads packets to a proxy.
+    ///
+    /// To an address of this machine, if one is known: redirecting needs an address on the interface that the packet came in by, which those
+    /// of pods often lack. kube-proxy redirected what came from elsewhere all the same, when pods were still behind a bridge.
+    pub(super) fn target(&self, port: PortName) -> Target {
+        let address = match self.options.portals {
+            Portals::Rules { listen, host } => listen.or(host),
+            Portals::Bind => None,
+        };
+        match address {
+            Some(ip) => Target::DnatToPort(ip, port),
+            None => Target::Redirect(port),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Which frontend a packet is addressed to.
+
+use serde::Serialize;
+
+use super::Tracer;
+use crate::desired::{Frontend, NoEndpoints, NodePortAddresses, Refusal, ServicePort};
+
+/// What kind of address clients use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FrontendKind {
+    /// A cluster IP.
+    ClusterIp,
+    /// An external IP.
+    ExternalIp,
+    /// An address of the load balancer.
+    LoadBalancer,
+    /// A port on the node's addresses.
+    NodePort,
+}
+
+impl FrontendKind {
+    /// For people.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "cluster IP",
+            Self::ExternalIp => "external IP",
+            Self::LoadBalancer => "load balancer address",
+            Self::NodePort => "node port",
+        }
+    }
+}
+
+impl From<Frontend> for FrontendKind {
+    fn from(frontend: Frontend) -> Self {
+        match frontend {
+            Frontend::ClusterIp(_) => Self::ClusterIp,
+            Frontend::ExternalIp(_) => Self::ExternalIp,
+            Frontend::LoadBalancer(_) => Self::LoadBalancer,
+            Frontend::NodePort(_) => Self::NodePort,
+        }
+    }
+}
+
+/// A service port and the frontend it was found by.
+pub(super) struct Found<'a> {
+    pub(super) port: &'a ServicePort,
+    pub(super) frontend: Frontend,
+    /// The rules only refuse here; endpoints are out of reach.
+    pub(super) refused_only: bool,
+}
+
+impl Found<'_> {
+    pub(super) fn is_load_balancer(&self) -> bool {
+        matches!(self.frontend, Frontend::LoadBalancer(_))
+    }
+}
+
+/// Addresses go before node ports, as in the rules. All frontends are looked at: that takes less time than printing the answer.
+pub(super) fn find<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
+    by_address(tracer).or_else(|| by_node_port(tracer))
+}
+
+fn by_address<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
+    let packet = tracer.packet;
+    let wanted = std::net::SocketAddr::new(packet.destination, packet.port);
+    service_ports(tracer).find_map(|port| {
+        let mut frontends = port.frontends.iter();
+        let frontend = frontends.find(|frontend| frontend.address() == Some(wanted))?;
+        Some(Found {
+            port,
+            frontend: *frontend,
+            refused_only: false,
+        })
+    })
+}
+
+fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
+    if !tracer.is_local() {
+        return None;
+    }
+    let wanted = Frontend::NodePort(tracer.packet.port);
+    let port = service_ports(tracer).find(|port| port.frontends.contains(&wanted))?;
+    let answers = node_ports_answer(tracer);
+    let refused = port.refusal(wanted).is_some_and(|refusal| {
+        let mode = tracer.ground.mode;
+        let by_mark = mode.marks_before_dropping()
+            && refusal == Refusal::Reject
+            && tracer.desired.node.no_endpoints == NoEndpoints::Drop;
+        mode.refuses_node_ports_anywhere() && !by_mark
+    });
+    (answers || refused).then_some(Found {
+        port,
+        frontend: wanted,
+        refused_only: !answers,
+    })
+}
+
+/// Node ports answer on the packet's destination, which is one of this node's addresses.
+pub(super) fn node_ports_answer(tracer: &Tracer<'_>) -> bool {
+    let ip = tracer.packet.destination;
+    let addresses = &tracer.desired.node.node_ports;
+    if ip.is_loopback() {
+        let only = matches!(addresses, NodePortAddresses::Only(_));
+        return tracer.ground.mode.answers_on_loopback(ip, only);
+    }
+    match addresses {
+        NodePortAddresses::Any => true,
+        NodePortAddresses::Only(only) => only.contains(&ip),
+    }
+}
+
+fn service_ports<'a>(tracer: &Tracer<'a>) -> impl Iterator<Item = &'a ServicePort> {
+    let protocol = tracer.packet.protocol;
+    let ports = tracer.desired.ports.values();
+    ports
+        .map(|port| &**port)
+        .filter(move |port| port.protocol() == protocol)
+}

@@ -1,0 +1,127 @@
+//! Whose address the receiver sees.
+
+use serde::Serialize;
+
+use super::Tracer;
+use super::frontend::Found;
+use crate::desired::{Endpoint, LocalDetector};
+use crate::model::TrafficPolicy;
+
+/// Whether a connection gets this node's address as source, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Masquerade {
+    /// It does not: the receiver sees the sender.
+    None,
+    /// All traffic to cluster IPs does (`masqueradeAll`).
+    All,
+    /// It goes to a cluster IP and does not come from a pod.
+    NotFromPod,
+    /// It goes to an external address under policy Cluster, so any node may have to see the answer.
+    ExternalPolicyCluster,
+    /// The node itself sends it to an external address.
+    FromNode,
+    /// The endpoint reaches itself.
+    Hairpin,
+    /// A pod sends it out of the cluster.
+    Egress,
+    /// A process of this node makes the connection to the endpoint.
+    Proxy,
+}
+
+impl Masquerade {
+    /// For people.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::None => "no: the receiver sees the sender's address",
+            Self::All => "yes: masqueradeAll is set, for all traffic to cluster IPs",
+            Self::NotFromPod => {
+                "yes: it does not come from a pod, so that the answer must come back by this node"
+            }
+            Self::ExternalPolicyCluster => {
+                "yes: externalTrafficPolicy is Cluster, so the endpoint may be on another node"
+            }
+            Self::FromNode => "yes: this node itself sends it to an external address",
+            Self::Hairpin => "yes: the endpoint is the sender itself",
+            Self::Egress => "yes: it leaves the cluster, and egress masquerade is on",
+            Self::Proxy => "yes: the proxy on this node makes the connection to the endpoint",
+        }
+    }
+
+    /// It does.
+    pub fn is_on(self) -> bool {
+        self != Self::None
+    }
+}
+
+/// What holds for a connection whichever endpoint takes it.
+pub(super) fn of_connection(
+    tracer: &Tracer<'_>,
+    found: &Found<'_>,
+    policy: TrafficPolicy,
+) -> Masquerade {
+    if tracer.ground.mode.is_proxy() {
+        return Masquerade::Proxy;
+    }
+    let node = &tracer.desired.node;
+    let to_cluster_ip = found.frontend.is_internal()
+        || tracer.ground.mode.masquerades_by_address() && tracer.is_cluster_ip();
+    if to_cluster_ip && node.masquerade_all {
+        return Masquerade::All;
+    }
+    // Where pods cannot be told from others, nobody is masqueraded.
+    if to_cluster_ip && node.local != LocalDetector::Off && !tracer.is_from_pod() {
+        return Masquerade::NotFromPod;
+    }
+    if found.frontend.is_internal() {
+        return Masquerade::None;
+    }
+    match (found.port.external_policy, policy) {
+        (TrafficPolicy::Cluster, _) => Masquerade::ExternalPolicyCluster,
+        (TrafficPolicy::Local, TrafficPolicy::Cluster)
+            if !tracer.is_from_pod() && tracer.ground.mode.masquerades_from_node() =>
+        {
+            Masquerade::FromNode
+        }
+        (TrafficPolicy::Local, _) => Masquerade::None,
+    }
+}
+
+/// What holds for one endpoint.
+pub(super) fn of_endpoint(
+    tracer: &Tracer<'_>,
+    endpoint: &Endpoint,
+    connection: Masquerade,
+) -> Masquerade {
+    let itself = tracer.packet.source == endpoint.ip
+        && (endpoint.is_local || tracer.ground.mode.masquerades_remote_hairpins());
+    if connection.is_on() {
+        connection
+    } else if itself {
+        Masquerade::Hairpin
+    } else if leaves(tracer, endpoint.ip) {
+        Masquerade::Egress
+    } else {
+        Masquerade::None
+    }
+}
+
+/// What holds for a packet that is for no service.
+pub(super) fn of_passing(tracer: &Tracer<'_>) -> Masquerade {
+    if leaves(tracer, tracer.packet.destination) {
+        Masquerade::Egress
+    } else {
+        Masquerade::None
+    }
+}
+
+/// A pod sends it to an address outside of the cluster, and that is to be hidden.
+fn leaves(tracer: &Tracer<'_>, to: std::net::IpAddr) -> bool {
+    let node = &tracer.desired.node;
+    match (&node.local, &node.egress_except) {
+        (LocalDetector::Source(pods), Some(except)) => {
+            pods.contains(&tracer.packet.source) && !except.iter().any(|net| net.contains(&to))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,301 @@
+//! Traces of single packets. That traces agree with the kernel is shown by the case files, flow by flow.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::desired::{LocalSetting, NodePortSetting, Settings};
+use crate::model::Protocol;
+use crate::testing::{NODE, World, endpoint, merge, service, settings, slice};
+
+const NFT: TraceMode = TraceMode::Nftables;
+const IPTABLES: TraceMode = TraceMode::Iptables {
+    localhost_node_ports: true,
+};
+
+/// A node with a pod range and two addresses, and these objects.
+fn world(objects: impl IntoIterator<Item = Value>) -> World {
+    let mut world = World::new(Settings {
+        local: LocalSetting::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
+        node_ports: NodePortSetting::Cidrs(vec!["198.51.100.10/32".parse().unwrap()]),
+        ..settings()
+    });
+    world.local_addresses = ["127.0.0.1", "198.51.100.10", "198.51.100.11"]
+        .map(|ip| ip.parse().unwrap())
+        .to_vec();
+    world.apply(json!({
+        "kind": "Node",
+        "metadata": {"name": NODE, "labels": {"topology.kubernetes.io/zone": "a"}},
+        "spec": {"podCIDR": "10.244.1.0/24"},
+    }));
+    for object in objects {
+        world.apply(object);
+    }
+    world
+}
+
+fn ask(world: &World, mode: TraceMode, from: &str, to: &str) -> Trace {
+    let ground = Ground {
+        builder: &world.builder,
+        store: &world.store,
+        addresses: &world.local_addresses,
+        mode,
+    };
+    let (to, protocol) = match to.strip_suffix("/udp") {
+        Some(to) => (to, Protocol::Udp),
+        None => (to, Protocol::Tcp),
+    };
+    let to: SocketAddr = to.parse().unwrap();
+    let source = from.parse().unwrap();
+    let packet = Packet {
+        source,
+        place: ground.place(source),
+        destination: to.ip(),
+        port: to.port(),
+        protocol,
+    };
+    trace(&ground, &packet)
+}
+
+/// A node port Service with an endpoint here and one elsewhere.
+fn web(spec: Value) -> Vec<Value> {
+    let mut whole = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]});
+    merge(&mut whole, spec);
+    vec![
+        service("web", "10.96.0.10", whole),
+        slice(
+            "web-1",
+            "web",
+            json!([endpoint("10.244.1.20", NODE), endpoint("10.244.2.20", "n2")]),
+        ),
+    ]
+}
+
+fn used(trace: &Trace) -> Vec<String> {
+    let used = trace.endpoints.iter().filter(|e| e.used);
+    used.map(|e| format!("{} {:.2}", e.address, e.chance))
+        .collect()
+}
+
+#[test]
+fn a_pod_reaches_a_cluster_ip() {
+    let trace = ask(&world(web(json!({}))), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert_eq!(trace.outcome, Outcome::Delivered);
+    assert_eq!(trace.packet.place, Place::LocalPod);
+    assert_eq!(
+        used(&trace),
+        ["10.244.1.20:8080 0.50", "10.244.2.20:8080 0.50"]
+    );
+    assert_eq!(trace.masquerade, Masquerade::None);
+    assert_eq!(trace.service.unwrap().frontend, FrontendKind::ClusterIp);
+}
+
+#[test]
+fn an_endpoint_that_reaches_itself_is_masqueraded() {
+    let trace = ask(&world(web(json!({}))), NFT, "10.244.1.20", "10.96.0.10:80");
+    let seen: Vec<_> = trace.endpoints.iter().map(|e| e.masquerade).collect();
+    assert_eq!(seen, [Masquerade::Hairpin, Masquerade::None]);
+    assert!(
+        trace
+            .to_string()
+            .contains("the endpoint is the sender itself"),
+        "{trace}"
+    );
+}
+
+#[test]
+fn policy_local_depends_on_who_asks() {
+    let world = world(web(json!({"externalTrafficPolicy": "Local"})));
+    let outside = ask(&world, NFT, "192.0.2.9", "198.51.100.10:30080");
+    assert_eq!(used(&outside), ["10.244.1.20:8080 1.00"]);
+    assert_eq!(outside.masquerade, Masquerade::None);
+    assert_eq!(outside.endpoints[1].because, "on node n2, not on this one");
+    let node = ask(&world, NFT, "198.51.100.10", "198.51.100.10:30080");
+    assert_eq!(used(&node).len(), 2);
+    assert_eq!(node.masquerade, Masquerade::FromNode);
+    let because = node.service.unwrap().policy_because;
+    assert!(
+        because.contains("this node itself may use any"),
+        "{because}"
+    );
+}
+
+#[test]
+fn refusals_say_why() {
+    let mut lonely = web(json!({}));
+    lonely.truncate(1);
+    let trace = ask(&world(lonely), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert_eq!(
+        (trace.outcome, trace.cause),
+        (Outcome::Refused, Cause::NoEndpoints)
+    );
+    assert!(
+        trace.hints[0].contains("does its selector match"),
+        "{trace}"
+    );
+
+    let other_port = vec![
+        service(
+            "web",
+            "10.96.0.10",
+            json!({"ports": [{"name": "http", "port": 80}]}),
+        ),
+        slice("web-1", "web", json!([endpoint("10.244.1.20", NODE)])),
+    ];
+    let trace = ask(&world(other_port), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert!(trace.hints[0].contains("none is \"http\"/tcp"), "{trace}");
+
+    let mut far = web(json!({"internalTrafficPolicy": "Local"}));
+    far[1] = slice("web-1", "web", json!([endpoint("10.244.2.20", "n2")]));
+    let trace = ask(&world(far), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert_eq!(
+        (trace.outcome, trace.cause),
+        (Outcome::Dropped, Cause::NoLocalEndpoints)
+    );
+}
+
+#[test]
+fn source_ranges_keep_others_out() {
+    let mut objects =
+        web(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.0/28"]}));
+    objects[0]["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
+    let world = world(objects);
+    for mode in [NFT, IPTABLES] {
+        let inside = ask(&world, mode, "192.0.2.9", "203.0.113.1:80");
+        assert_eq!(inside.outcome, Outcome::Delivered);
+        assert_eq!(inside.masquerade, Masquerade::ExternalPolicyCluster);
+        let trace = ask(&world, mode, "192.0.2.77", "203.0.113.1:80");
+        assert_eq!(
+            (trace.outcome, trace.cause),
+            (Outcome::Dropped, Cause::SourceRanges)
+        );
+        assert!(trace.because.contains("192.0.2.0/28"), "{trace}");
+    }
+}
+
+#[test]
+fn hints_that_are_not_followed_are_explained() {
+    let hinted = |ip: &str, zone: &str| json!({"addresses": [ip], "nodeName": "n2", "hints": {"forZones": [{"name": zone}]}});
+    let mut objects = web(json!({}));
+    objects[1] = slice(
+        "web-1",
+        "web",
+        json!([hinted("10.244.2.1", "a"), hinted("10.244.2.2", "b")]),
+    );
+    let followed = ask(&world(objects.clone()), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert_eq!(used(&followed), ["10.244.2.1:8080 1.00"]);
+    assert_eq!(followed.endpoints[1].because, "meant for zone b");
+    objects.push(slice("web-2", "web", json!([endpoint("10.244.2.3", "n2")])));
+    let ignored = ask(&world(objects), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert_eq!(
+        ignored.service.unwrap().topology.as_deref(),
+        Some("zone hints ignored: 1 of 3 endpoints have none")
+    );
+}
+
+#[test]
+fn weights_and_readiness_of_endpoints() {
+    let mut objects = web(json!({}));
+    let conditions = |ip: &str, conditions: Value| json!({"addresses": [ip], "nodeName": "n2", "conditions": conditions});
+    objects[1] = slice(
+        "web-1",
+        "web",
+        json!([
+            conditions("10.244.2.1", json!({"ready": false})),
+            conditions(
+                "10.244.2.2",
+                json!({"ready": false, "serving": true, "terminating": true})
+            ),
+            endpoint("10.244.2.3", "n2"),
+        ]),
+    );
+    objects[1]["metadata"]["annotations"] = json!({"ferrovia.io/weight": "3"});
+    objects.push(slice("web-2", "web", json!([endpoint("10.244.2.4", "n2")])));
+    let mut off = slice("web-3", "web", json!([endpoint("10.244.2.5", "n2")]));
+    off["metadata"]["annotations"] = json!({"ferrovia.io/weight": "0"});
+    objects.push(off);
+    let trace = ask(&world(objects), NFT, "10.244.1.30", "10.96.0.10:80");
+    assert_eq!(
+        used(&trace),
+        ["10.244.2.3:8080 0.75", "10.244.2.4:8080 0.25"]
+    );
+    let standings: Vec<_> = trace.endpoints.iter().map(|e| e.standing).collect();
+    use Standing::{NoWeight, NotReady, Ready, Terminating};
+    assert_eq!(standings, [NotReady, Terminating, Ready, Ready, NoWeight]);
+}
+
+#[test]
+fn what_is_no_service_gets_hints() {
+    let world = world(web(json!({})));
+    let hint = |mode, to| {
+        let trace = ask(&world, mode, "10.244.1.30", to);
+        (trace.outcome, trace.hints.join("; "))
+    };
+    let (outcome, hints) = hint(NFT, "10.96.0.10:81");
+    assert_eq!(outcome, Outcome::Refused);
+    assert!(
+        hints.contains("default/web has this cluster IP with port 80/tcp"),
+        "{hints}"
+    );
+    assert_eq!(hint(IPTABLES, "10.96.0.10:81").0, Outcome::NotAService);
+    let (outcome, hints) = hint(NFT, "198.51.100.11:30080");
+    assert_eq!(outcome, Outcome::NotAService);
+    assert!(hints.contains("do not answer on 198.51.100.11"), "{hints}");
+    assert!(
+        hint(NFT, "192.0.2.1:30080")
+            .1
+            .contains("not an address of this node")
+    );
+    assert!(
+        hint(NFT, "198.51.100.10:30080/udp")
+            .1
+            .contains("not for udp")
+    );
+    assert!(
+        hint(NFT, "10.244.2.20:8080")
+            .1
+            .contains("is an endpoint of default/web")
+    );
+}
+
+#[test]
+fn modes_differ_on_loopback() {
+    let world = world(web(json!({})));
+    let ask = |mode| ask(&world, mode, "127.0.0.1", "127.0.0.1:30080").outcome;
+    assert_eq!(ask(NFT), Outcome::NotAService);
+    assert_eq!(ask(IPTABLES), Outcome::Delivered);
+}
+
+#[test]
+fn the_shape_of_the_json_stays() {
+    let trace = ask(
+        &world(web(json!({}))),
+        NFT,
+        "192.0.2.9",
+        "198.51.100.10:30080",
+    );
+    let mut value = serde_json::to_value(&trace).unwrap();
+    value["endpoints"].as_array_mut().unwrap().truncate(1);
+    let expected = json!({
+        "packet": {
+            "source": "192.0.2.9", "place": "outside",
+            "destination": "198.51.100.10", "port": 30080, "protocol": "tcp",
+        },
+        "mode": "nftables",
+        "outcome": "delivered",
+        "cause": "endpoints-ready",
+        "because": "default/web has 2 endpoints for it",
+        "service": {
+            "namespace": "default", "name": "web", "port": "", "frontend": "node-port",
+            "policy": "Cluster", "policy_because": "externalTrafficPolicy is Cluster",
+            "affinity_seconds": null, "algorithm": "random", "topology": null,
+        },
+        "endpoints": [{
+            "address": "10.244.1.20:8080", "node": "n1", "local": true, "used": true,
+            "standing": "ready", "because": "ready", "chance": 0.5, "weight": 1,
+            "masquerade": "external-policy-cluster",
+        }],
+        "masquerade": "external-policy-cluster",
+        "hints": [],
+    });
+    assert_eq!(value, expected);
+}

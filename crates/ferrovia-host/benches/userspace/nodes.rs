@@ -1,0 +1,171 @@
+//! The namespaces, the processes in them, and what is said to these.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+/// The arguments that make this program one of the pods.
+pub(crate) const CLIENT: &str = "--client";
+pub(crate) const SERVER: &str = "--server";
+
+/// The server's pod.
+pub(crate) const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 2, 2);
+/// The node, as the client's pod reaches it.
+pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 1, 1);
+
+/// What the server offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// One message, one answer, and an end.
+    Short,
+    /// Everything comes back.
+    Echo,
+    /// Everything is read; at the end a byte says so.
+    Sink,
+    /// Datagrams come back.
+    Udp,
+    /// One message, one answer, and no end.
+    Keep,
+}
+
+impl Service {
+    pub(crate) const ALL: [Self; 5] = [Self::Short, Self::Echo, Self::Sink, Self::Udp, Self::Keep];
+
+    /// Where the server offers it.
+    pub(crate) fn port(self) -> u16 {
+        7001 + self as u16
+    }
+
+    /// Where a proxy does.
+    pub(crate) fn proxy_port(self) -> u16 {
+        8001 + self as u16
+    }
+}
+
+/// Which pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pod {
+    Client = 1,
+    Server = 2,
+}
+
+/// Makes this process's namespace that of the node: a fresh one, which goes with the process.
+pub(crate) fn become_node() {
+    own_namespace();
+    run("ip link set lo up");
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+}
+
+/// Gives a pod's process its device, its address and its way.
+pub(crate) fn plug_in(pod: &Child, which: Pod) {
+    let (net, pid) = (which as u8, pod.process.id());
+    run(&format!(
+        "ip link add pod{net} type veth peer name eth0 netns {pid}"
+    ));
+    run(&format!("ip address add 10.99.{net}.1/24 dev pod{net}"));
+    run(&format!("ip link set pod{net} up"));
+    // In the pod's namespace, by its process, without a name for it.
+    for command in [
+        "ip link set lo up".to_owned(),
+        format!("ip address add 10.99.{net}.2/24 dev eth0"),
+        "ip link set eth0 up".to_owned(),
+        format!("ip route add default via 10.99.{net}.1"),
+    ] {
+        run(&format!("nsenter --net=/proc/{pid}/ns/net {command}"));
+    }
+}
+
+/// Moves this process, which must have one thread, into a fresh network namespace.
+pub(crate) fn own_namespace() {
+    // SAFETY: no pointers are passed.
+    let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    let error = std::io::Error::last_os_error();
+    assert_eq!(
+        made, 0,
+        "cannot make a network namespace ({error}): run as root"
+    );
+}
+
+/// Answers orders, one line each, until there are no more.
+pub(crate) fn obey(mut answer: impl FnMut(&[&str]) -> String) {
+    println!("ready");
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<&str> = line.split(' ').collect();
+        println!("{}", answer(&words));
+    }
+}
+
+/// A process of ours. It ends when it is dropped.
+pub(crate) struct Child {
+    process: std::process::Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+/// What a process has used.
+pub(crate) struct Usage {
+    pub(crate) seconds: f64,
+    pub(crate) resident: u64,
+}
+
+impl Child {
+    /// Starts this program again, with these arguments, and waits until it is ready.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut child = Self {
+            process,
+            orders,
+            answers,
+        };
+        assert_eq!(child.answer(), "ready");
+        child
+    }
+
+    /// Gives an order; the answer.
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").unwrap();
+        self.answer()
+    }
+
+    /// Has work done towards an address; the figure.
+    pub(crate) fn work(&mut self, order: &str, address: SocketAddr) -> f64 {
+        self.ask(&format!("{order} {address}")).parse().unwrap()
+    }
+
+    /// What it has used so far.
+    pub(crate) fn usage(&mut self) -> Usage {
+        let answer = self.ask("usage");
+        let (seconds, resident) = answer.split_once(' ').unwrap();
+        Usage {
+            seconds: seconds.parse().unwrap(),
+            resident: resident.parse().unwrap(),
+        }
+    }
+
+    fn answer(&mut self) -> String {
+        let line = self.answers.next();
+        line.expect("a process of the benchmark has ended").unwrap()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output();
+    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {errors}");
+}

@@ -1,0 +1,111 @@
+//! What the kernel says about sets, read without trusting it.
+
+use std::net::IpAddr;
+
+use ferrovia_core::dialect::ipset::{Entry, Kind, Set, SetName};
+use ferrovia_core::family::Family;
+use ferrovia_core::model::Protocol;
+use ipnet::IpNet;
+
+use super::Sets;
+use super::uapi::{HEADER, address, attr, data};
+use crate::netlink::{Attr, Attrs, Message};
+
+/// What a listing says of a set besides its entries.
+pub(super) struct Head {
+    pub(super) name: SetName,
+    /// How many entries there are.
+    pub(super) count: usize,
+}
+
+/// The name and size of the set that a message describes; `None` if it only goes on with entries, or the set cannot be ours.
+pub(super) fn head(message: &Message<'_>) -> Option<Head> {
+    let attrs = Attrs::of(message, HEADER.len());
+    let header = attrs.get(attr::DATA)?.nested();
+    Some(Head {
+        name: SetName::new(attrs.get(attr::SET)?.text()?)?,
+        count: header.get(data::COUNT)?.be32()? as usize,
+    })
+}
+
+/// Adds what a message says to the sets read so far. A set too large for one message comes in several, of which the first describes it.
+pub(super) fn collect(sets: &mut Sets, message: &Message<'_>) {
+    let attrs = Attrs::of(message, HEADER.len());
+    let name = attrs.get(attr::SET).and_then(Attr::text);
+    let Some(name) = name.and_then(SetName::new) else {
+        return;
+    };
+    let set = sets.entry(name).or_insert_with(|| Set {
+        kind: None,
+        max: 0,
+        entries: Default::default(),
+        has_others: false,
+    });
+    if let Some(kind) = attrs.get(attr::TYPE).and_then(Attr::text) {
+        let family = attrs.get(attr::FAMILY).and_then(Attr::u8);
+        set.kind = known_kind(kind, family);
+        let header = attrs.get(attr::DATA).map(Attr::nested);
+        let max = header.and_then(|header| header.get(data::MAX_ENTRIES)?.be32());
+        // A bitmap has no limit.
+        set.max = max.unwrap_or(u32::MAX);
+    }
+    let Some(kind) = set.kind else {
+        return;
+    };
+    let entries = attrs.get(attr::ENTRIES).map(Attr::nested);
+    for entry in entries.into_iter().flatten() {
+        match read_entry(kind, entry.nested()) {
+            Some(entry) => {
+                set.entries.insert(entry);
+            }
+            None => set.has_others = true,
+        }
+    }
+}
+
+fn known_kind(name: &str, family: Option<u8>) -> Option<Kind> {
+    let family = match family.map(libc::c_int::from) {
+        Some(libc::AF_INET6) => Family::V6,
+        // Sets of ports have none, and then it does not matter.
+        _ => Family::V4,
+    };
+    Kind::from_type_name(name, family)
+}
+
+/// An entry of a kind; `None` if it is none that we could have made.
+fn read_entry(kind: Kind, attrs: Attrs<'_>) -> Option<Entry> {
+    let ip = |kind| {
+        let inner = attrs.get(kind)?.nested();
+        inner
+            .get(address::V4)
+            .or_else(|| inner.get(address::V6))?
+            .ip()
+    };
+    let port = || attrs.get(data::PORT)?.be16();
+    let protocol = || {
+        let number = attrs.get(data::PROTOCOL)?.u8()?;
+        Protocol::ALL.into_iter().find(|p| p.number() == number)
+    };
+    let entry = match kind {
+        Kind::Port => Entry::Port(port()?),
+        Kind::Ip(_) => Entry::Ip(ip(data::IP)?),
+        Kind::IpPort(_) => Entry::IpPort(ip(data::IP)?, protocol()?, port()?),
+        Kind::IpPortIp(_) => {
+            Entry::IpPortIp(ip(data::IP)?, protocol()?, port()?, ip(data::OTHER_IP)?)
+        }
+        Kind::IpPortNet(_) => {
+            let other = ip(data::OTHER_IP)?;
+            let net = network(other, attrs.get(data::OTHER_PREFIX).and_then(Attr::u8))?;
+            Entry::IpPortNet(ip(data::IP)?, protocol()?, port()?, net)
+        }
+    };
+    entry.is_of(kind).then_some(entry)
+}
+
+/// A network; without a prefix length it is one address.
+fn network(ip: IpAddr, prefix: Option<u8>) -> Option<IpNet> {
+    match prefix {
+        Some(prefix) => IpNet::new(ip, prefix).ok().map(|net| net.trunc()),
+        None => Some(IpNet::from(ip)),
+    }
+}

@@ -1,0 +1,30 @@
+//! How many rules there are, for those who ask from other threads.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrovia_core::dialect::iptables::RuleCount;
+
+/// The rules of one family. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct RulesWritten(Arc<Mutex<Option<Rules>>>);
+
+/// What [`RulesWritten`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Rules of ours that are in the kernel.
+    pub in_force: RuleCount,
+    /// How many of them the last write added.
+    pub written: RuleCount,
+}
+
+impl RulesWritten {
+    /// The numbers as of the last write that succeeded, if there was one.
+    pub fn get(&self) -> Option<Rules> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, in_force: RuleCount, written: RuleCount) {
+        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *rules = Some(Rules { in_force, written });
+    }
+}

@@ -1,0 +1,264 @@
+//! The ipvs mode's way into the kernel: a device, sets, rules and virtual servers, in the order the planner says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ferrovia_core::dialect::ipset::SetName;
+use ferrovia_core::dialect::iptables::TableName;
+use ferrovia_core::dialect::ipvs::{Op, Removal, ServerKey};
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::ipvs::{AddressOp, DEVICE, IpvsPlan, Observed, Step};
+
+use super::drain::Drain;
+use super::tally::Tally;
+use super::{Error, Ipvs};
+use crate::ipset::{self, Ipset};
+use crate::iptables::{self, IptablesApplier, Tool};
+use crate::link::{self, Change, DummyDevice};
+use crate::{Applier, netlink};
+
+/// The chain whose absence tells that the rules were removed. No other mode has it.
+const CANARY: (TableName, &str) = (TableName::Filter, "KUBE-IPVS-FILTER");
+/// What the names of our sets begin with, and of those the ones for IPv6.
+const SETS: &str = "KUBE-";
+const SETS_V6: &str = "KUBE-6-";
+
+/// Why something could not be read or written. What was written before it stays: the next full sync compares everything.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// About the device.
+    #[error(transparent)]
+    Device(#[from] link::Error),
+    /// About sets.
+    #[error(transparent)]
+    Sets(#[from] ipset::Error),
+    /// About rules.
+    #[error(transparent)]
+    Rules(#[from] iptables::ApplyError),
+    /// About servers.
+    #[error(transparent)]
+    Servers(#[from] Error),
+}
+
+impl ApplyError {
+    /// The kernel's own number, where it is a plain refusal.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Servers(Error::Refused { refusal, .. })
+            | Self::Sets(ipset::Error::Refused { refusal, .. })
+            | Self::Device(link::Error::Address { refusal, .. }) => Some(refusal.errno),
+            Self::Servers(Error::Netlink { cause, .. }) => netlink::Error::errno(cause),
+            _ => None,
+        }
+    }
+}
+
+/// Writes one family's services.
+#[derive(Debug)]
+pub struct IpvsApplier {
+    family: Family,
+    device: DummyDevice,
+    sets: Ipset,
+    rules: IptablesApplier,
+    ipvs: Ipvs,
+    drain: Drain,
+    /// Destinations of weight 0 that were found. We give none that weight but those that drain, so a predecessor of ours began with these.
+    begun: BTreeSet<(ServerKey, SocketAddr)>,
+    /// What there should be; unknown before the first reading and after a failure.
+    tally: Option<Tally>,
+}
+
+impl IpvsApplier {
+    /// An applier whose rules this tool writes.
+    ///
+    /// # Errors
+    /// If the kernel has no IPVS or no ipset.
+    pub fn new(tool: Tool) -> Result<Self, ApplyError> {
+        Ok(Self {
+            family: tool.family,
+            device: DummyDevice::open(DEVICE)?,
+            sets: Ipset::open()?,
+            ipvs: Ipvs::open()?,
+            rules: IptablesApplier::new(tool).with_canary(CANARY.0, CANARY.1),
+            drain: Drain::default(),
+            begun: BTreeSet::new(),
+            tally: None,
+        })
+    }
+
+    /// How much the lock of the rules' tool is used, to be asked at any time.
+    pub fn lock_usage(&self) -> iptables::LockUsage {
+        self.rules.lock_usage()
+    }
+
+    /// There are destinations that wait for their connections to end.
+    pub fn has_draining(&self) -> bool {
+        self.drain.len() > 0
+    }
+
+    /// Removes the destinations whose connections have ended; how many those were. Looks at none but those that are draining.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn reap(&mut self) -> Result<usize, ApplyError> {
+        Ok(self.drain.reap(&mut self.ipvs)?)
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), ApplyError> {
+        match step {
+            Step::Device => {
+                self.device.ensure()?;
+                self.count(|tally| {
+                    tally.addresses.get_or_insert(0);
+                });
+            }
+            Step::NoDevice => {
+                self.device.remove()?;
+                self.count(|tally| tally.addresses = None);
+            }
+            Step::Sets(ops) => {
+                let idle = self.sets.apply(ops)?;
+                self.count(|tally| tally.sets_changed(ops, &idle));
+            }
+            Step::Rules(restore) => {
+                self.rules.apply(restore)?;
+            }
+            Step::Servers(ops) => {
+                let applied = self.ipvs.apply(ops);
+                self.drain.note(ops);
+                let applied = applied?;
+                self.count(|tally| tally.servers_changed(applied));
+            }
+            Step::Addresses(ops) => {
+                let changes: Vec<_> = ops.iter().map(change).collect();
+                let changed = self.device.change(&changes)?;
+                self.count(|tally| tally.addresses_changed(changed));
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel had it so: destinations that drain are only taken note of.
+    fn is_done_already(&self, step: &Step) -> bool {
+        let Step::Servers(ops) = step else {
+            return false;
+        };
+        ops.iter().all(|op| match *op {
+            Op::RemoveDestination {
+                server,
+                destination,
+                removal: Removal::Drain,
+            } => self.begun.contains(&(server, destination)),
+            _ => false,
+        })
+    }
+
+    fn count(&mut self, change: impl FnOnce(&mut Tally)) {
+        if let Some(tally) = &mut self.tally {
+            change(tally);
+        }
+    }
+
+    /// What there is now, in numbers.
+    fn look(&mut self) -> Result<Tally, ApplyError> {
+        Ok(Tally {
+            addresses: self.addresses()?.map(|all| all.len()),
+            servers: self.ipvs.servers(self.family)?.len(),
+            sets: self.set_sizes()?,
+        })
+    }
+
+    /// The addresses on the device, if it is there.
+    fn addresses(&mut self) -> Result<Option<Vec<IpAddr>>, ApplyError> {
+        if self.device.find()?.is_none() {
+            return Ok(None);
+        }
+        let mut addresses = self.device.addresses()?;
+        addresses.retain(|address| Family::of(*address) == self.family);
+        Ok(Some(addresses))
+    }
+
+    fn set_sizes(&mut self) -> Result<BTreeMap<SetName, usize>, ApplyError> {
+        let mut sizes = self.sets.sizes()?;
+        sizes.retain(|name, _| is_ours(name, self.family));
+        Ok(sizes)
+    }
+}
+
+impl Applier for IpvsApplier {
+    type Observed = Observed;
+    type Plan = IpvsPlan;
+    type Error = ApplyError;
+
+    fn observe(&mut self) -> Result<Observed, ApplyError> {
+        self.tally = None;
+        self.begun.clear();
+        let addresses = self.addresses()?;
+        let mut servers = BTreeMap::new();
+        for found in self.ipvs.servers(self.family)? {
+            let key = found.server.key;
+            let to = self.ipvs.destinations(&key)?;
+            let idle = to.iter().filter(|to| to.weight == 0);
+            self.begun.extend(idle.map(|to| (key, to.address)));
+            let to = to.into_iter().map(|to| (to.address, to.weight)).collect();
+            servers.insert(key, (found.server, to));
+        }
+        let mut sets = self.sets.list()?;
+        sets.retain(|name, _| name.as_str().starts_with(SETS));
+        let rules = self.rules.observe()?;
+        self.tally = Some(Tally {
+            addresses: addresses.as_ref().map(Vec::len),
+            servers: servers.len(),
+            sets: self.set_sizes()?,
+        });
+        Ok(Observed {
+            device: addresses.is_some(),
+            addresses: addresses.into_iter().flatten().collect(),
+            servers,
+            sets,
+            rules,
+        })
+    }
+
+    /// Does the steps in their order, up to the first that fails.
+    fn apply(&mut self, plan: &IpvsPlan) -> Result<bool, ApplyError> {
+        for step in &plan.steps {
+            if let Err(error) = self.step(step) {
+                self.tally = None;
+                return Err(error);
+            }
+        }
+        Ok(!plan.steps.iter().all(|step| self.is_done_already(step)))
+    }
+
+    /// Compares numbers. Somebody who changes something without making more or less of it is noticed when the rules are compared, now and
+    /// then.
+    fn is_untouched(&mut self) -> Result<bool, ApplyError> {
+        if self.tally.is_none() || !self.rules.is_untouched()? {
+            return Ok(false);
+        }
+        let now = self.look()?;
+        Ok(self.tally.as_ref() == Some(&now))
+    }
+
+    fn leftovers_after(&self) -> Option<Duration> {
+        self.drain.pause()
+    }
+
+    fn tidy(&mut self) -> Result<bool, ApplyError> {
+        Ok(self.reap()? > 0)
+    }
+}
+
+fn is_ours(name: &SetName, family: Family) -> bool {
+    let name = name.as_str();
+    name.starts_with(SETS) && name.starts_with(SETS_V6) == (family == Family::V6)
+}
+
+fn change(op: &AddressOp) -> Change {
+    match *op {
+        AddressOp::Bind(address) => Change::Bind(address),
+        AddressOp::Unbind(address) => Change::Unbind(address),
+    }
+}

@@ -1,0 +1,67 @@
+//! Why the load balancer could not be read or changed.
+
+use std::net::SocketAddr;
+
+use ferrovia_core::dialect::ipvs::{Op, Scheduler, ServerKey};
+
+use crate::netlink::{self, Refusal, and_more};
+
+/// Why the load balancer could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel does not have IPVS.
+    #[error("this kernel has no IPVS, and {modprobe} (load or enable the module ip_vs)")]
+    NoIpvs {
+        /// What became of the attempt to load it.
+        modprobe: String,
+    },
+    /// A scheduler is not there.
+    #[error(
+        "this kernel has no scheduler {scheduler} (load or enable the module ip_vs_{scheduler}); it has {there}"
+    )]
+    NoScheduler {
+        /// Its name.
+        scheduler: Scheduler,
+        /// Those that are there.
+        there: String,
+    },
+    /// The conversation broke.
+    #[error("cannot {action}: {cause}")]
+    Netlink {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        cause: netlink::Error,
+    },
+    /// The kernel refused changes.
+    #[error("ipvs {op}: {}{}", words(.refusal), and_more(*.others))]
+    Refused {
+        /// The first change that was refused.
+        op: Op,
+        /// The kernel's word.
+        refusal: Refusal,
+        /// How many others were refused.
+        others: usize,
+    },
+    /// The kernel refused to remove a destination whose connections are done.
+    #[error("cannot remove the drained destination {destination} of the virtual server {server}: {}", words(.refusal))]
+    Drained {
+        /// Its server.
+        server: ServerKey,
+        /// Where it is.
+        destination: SocketAddr,
+        /// The kernel's word.
+        refusal: Refusal,
+    },
+}
+
+/// What a refusal means: the kernel has few numbers for many reasons.
+fn words(refusal: &Refusal) -> String {
+    let known = match refusal.errno {
+        libc::ESRCH => "there is no such virtual server",
+        libc::ENOENT => "there is no such destination or scheduler",
+        libc::EEXIST => "it is there already",
+        _ => return refusal.to_string(),
+    };
+    known.to_owned()
+}

@@ -1,0 +1,299 @@
+//! IPVS, the load balancer in the kernel, over generic netlink.
+//!
+//! [`Ipvs`] reads and changes virtual servers and destinations. [`IpvsApplier`] is the ipvs mode's way into the kernel, in which they are
+//! only one part of four; `drain` remembers the destinations that still have connections. `schedulers` finds out what this kernel has, and
+//! [`settings`] are the kernel settings that the mode depends on. What is to be written is decided in `ferrovia-core`.
+
+mod applier;
+mod decode;
+mod drain;
+mod encode;
+mod error;
+mod schedulers;
+pub mod settings;
+mod tally;
+mod uapi;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ferrovia_core::dialect::ipvs::{Destination, Op, Removal, ServerKey};
+use ferrovia_core::family::Family;
+
+use self::encode::{Action, Command, head};
+use self::uapi::{FAMILY, HEADER_LEN, attr, command, control};
+use crate::exec;
+use crate::netlink::{self, Attrs, Protocol, Refusal, Refused, Socket};
+
+pub use applier::{ApplyError, IpvsApplier};
+pub use decode::{FoundDestination, FoundServer, Info, Stats, Timeouts};
+pub use error::Error;
+
+/// How long loading a module may take.
+const MODPROBE_LIMIT: Duration = Duration::from_secs(30);
+
+/// A connection to IPVS in the network namespace it was opened in.
+#[derive(Debug)]
+pub struct Ipvs {
+    socket: Socket,
+    /// The number that the kernel gave to IPVS when it was loaded.
+    family: u16,
+}
+
+/// What came of changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Servers that were not there before.
+    pub made: usize,
+    /// Servers that were there and are not any more.
+    pub deleted: usize,
+}
+
+impl Ipvs {
+    /// Opens a connection. Where the kernel does not know IPVS its module is loaded, if that can be done.
+    ///
+    /// # Errors
+    /// If this kernel has no IPVS.
+    pub fn open() -> Result<Self, Error> {
+        let failed = failed("ask the kernel for IPVS");
+        let mut socket = Socket::open(Protocol::Generic).map_err(&failed)?;
+        if let Some(family) = family_number(&mut socket).map_err(&failed)? {
+            return Ok(Self { socket, family });
+        }
+        let modprobe = match load_module() {
+            Ok(()) => "loading the module changed nothing".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        match family_number(&mut socket).map_err(&failed)? {
+            Some(family) => Ok(Self { socket, family }),
+            None => Err(Error::NoIpvs { modprobe }),
+        }
+    }
+
+    /// What IPVS says of itself.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn info(&mut self) -> Result<Info, Error> {
+        let get = |w: &mut netlink::Writer| head(w, command::GET_INFO);
+        let asked = self.socket.ask(self.family, get, decode::read_info);
+        asked.map_err(failed("ask IPVS for its version"))
+    }
+
+    /// How long connections are remembered.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
+        let get = |w: &mut netlink::Writer| head(w, command::GET_CONFIG);
+        let asked = self.socket.ask(self.family, get, decode::read_timeouts);
+        asked.map_err(failed("read the time-outs of IPVS"))
+    }
+
+    /// Changes how long connections are remembered; what is 0 stays as it is.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
+        let request = SetTimeouts(self.family, timeouts);
+        let answered = self.socket.pipeline(&[request]);
+        let refused = answered.map_err(failed("set the time-outs of IPVS"))?;
+        match refused.into_iter().next() {
+            None => Ok(()),
+            Some((_, refusal)) => Err(failed("set the time-outs of IPVS")(
+                netlink::Error::Refused(refusal),
+            )),
+        }
+    }
+
+    /// All virtual servers of a family, whoever made them, except those that a mark leads to.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn servers(&mut self, family: Family) -> Result<Vec<FoundServer>, Error> {
+        self.socket
+            .dump(
+                self.family,
+                |w| head(w, command::GET_SERVER),
+                |all: &mut Vec<_>, message| {
+                    let found = decode::found_server(message);
+                    all.extend(found.filter(|f| Family::of(f.server.key.address) == family));
+                },
+            )
+            .map_err(failed("read the virtual servers"))
+    }
+
+    /// The destinations of a server; none if it is not there.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn destinations(&mut self, server: &ServerKey) -> Result<Vec<FoundDestination>, Error> {
+        let family = Family::of(server.address);
+        self.socket
+            .dump(
+                self.family,
+                |w| {
+                    head(w, command::GET_DESTINATION);
+                    encode::key_of_server(w, server);
+                },
+                |all: &mut Vec<_>, message| {
+                    all.extend(decode::found_destination(family, message));
+                },
+            )
+            .map_err(failed("read the destinations of a virtual server"))
+    }
+
+    /// Makes changes in their order. What is there already is changed instead of made; that something to be removed is gone is no failure.
+    /// A destination that is to drain gets weight 0, and it is for the caller to remember it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] names the first change that was refused. The kernel went on with the others.
+    pub fn apply(&mut self, ops: &[Op]) -> Result<Applied, Error> {
+        let first: Vec<_> = ops.iter().map(|op| self.command(first_try(op))).collect();
+        let mut refused = self.request(&first)?;
+        let mut applied = count(ops);
+        // The kernel does not have "make or change" in one.
+        let mut again = Vec::new();
+        refused.retain(|(at, refusal)| {
+            let Some(op) = ops.get(*at) else {
+                return true;
+            };
+            match op {
+                Op::PutServer(_) => applied.made -= 1,
+                Op::DeleteServer(_) => applied.deleted -= 1,
+                Op::PutDestination(..) | Op::RemoveDestination { .. } => {}
+            }
+            match second_try(op, refusal) {
+                Second::Nothing => false,
+                Second::Failed => true,
+                Second::Try(action) => {
+                    again.push((*at, action));
+                    false
+                }
+            }
+        });
+        let second: Vec<_> = again.iter().map(|(_, act)| self.command(*act)).collect();
+        let refused_again = self.request(&second)?;
+        let position = |(at, refusal): Refused| Some((again.get(at)?.0, refusal));
+        refused.extend(refused_again.into_iter().filter_map(position));
+        refused.sort_by_key(|(at, _)| *at);
+        let others = refused.len().saturating_sub(1);
+        let first_refused = refused.into_iter().next();
+        match first_refused.and_then(|(at, refusal)| Some((*ops.get(at)?, refusal))) {
+            None => Ok(applied),
+            Some((op, refusal)) => Err(Error::Refused {
+                op,
+                refusal,
+                others,
+            }),
+        }
+    }
+
+    fn command(&self, action: Action) -> Command {
+        Command {
+            family: self.family,
+            action,
+        }
+    }
+
+    fn request(&mut self, commands: &[Command]) -> Result<Vec<Refused>, Error> {
+        let answered = self.socket.pipeline(commands);
+        answered.map_err(failed("change virtual servers"))
+    }
+}
+
+/// How a change is tried first: as if what is to be made were not there.
+fn first_try(op: &Op) -> Action {
+    match *op {
+        Op::PutServer(server) => Action::NewServer(server),
+        Op::DeleteServer(key) => Action::DeleteServer(key),
+        Op::PutDestination(key, to) => Action::NewDestination(key, to),
+        Op::RemoveDestination {
+            server,
+            destination: address,
+            removal,
+        } => match removal {
+            Removal::AtOnce => Action::DeleteDestination(server, address),
+            Removal::Drain => Action::SetDestination(server, drained(address)),
+        },
+    }
+}
+
+fn drained(address: SocketAddr) -> Destination {
+    Destination { address, weight: 0 }
+}
+
+/// What follows from a refusal.
+enum Second {
+    /// All is as it should be.
+    Nothing,
+    /// Another way.
+    Try(Action),
+    /// It cannot be done.
+    Failed,
+}
+
+fn second_try(op: &Op, refusal: &Refusal) -> Second {
+    match (*op, refusal.errno) {
+        (Op::PutServer(server), libc::EEXIST) => Second::Try(Action::SetServer(server)),
+        (Op::PutDestination(key, to), libc::EEXIST) => Second::Try(Action::SetDestination(key, to)),
+        (Op::DeleteServer(_), libc::ESRCH)
+        | (Op::RemoveDestination { .. }, libc::ESRCH | libc::ENOENT) => Second::Nothing,
+        _ => Second::Failed,
+    }
+}
+
+/// How many servers come and go if nothing is refused.
+fn count(ops: &[Op]) -> Applied {
+    let number = |is: fn(&&Op) -> bool| ops.iter().filter(is).count();
+    Applied {
+        made: number(|op| matches!(op, Op::PutServer(_))),
+        deleted: number(|op| matches!(op, Op::DeleteServer(_))),
+    }
+}
+
+struct SetTimeouts(u16, Timeouts);
+
+impl netlink::Request for SetTimeouts {
+    fn kind(&self) -> u16 {
+        self.0
+    }
+
+    fn flags(&self) -> u16 {
+        0
+    }
+
+    fn write(&self, w: &mut netlink::Writer) {
+        head(w, command::SET_CONFIG);
+        w.u32(attr::TIMEOUT_TCP, self.1.tcp);
+        w.u32(attr::TIMEOUT_TCP_FIN, self.1.tcp_fin);
+        w.u32(attr::TIMEOUT_UDP, self.1.udp);
+    }
+}
+
+/// The number of the family, if the kernel knows it.
+fn family_number(socket: &mut Socket) -> Result<Option<u16>, netlink::Error> {
+    let asked = socket.ask(
+        control::FAMILY,
+        |w| {
+            head(w, control::GET_FAMILY);
+            w.text(control::NAME, FAMILY);
+        },
+        |message| Attrs::of(message, HEADER_LEN).get(control::ID)?.u16(),
+    );
+    match asked {
+        Ok(number) => Ok(Some(number)),
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn load_module() -> Result<(), exec::Error> {
+    let program = Path::new("modprobe");
+    exec::run(program, &["ip_vs"], String::new(), MODPROBE_LIMIT).map(drop)
+}
+
+fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {
+    move |cause| Error::Netlink { action, cause }
+}

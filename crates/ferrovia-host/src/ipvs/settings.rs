@@ -1,0 +1,113 @@
+//! The kernel settings that the ipvs mode depends on.
+
+use crate::sysctl::{self, Setting, Settings};
+
+/// A setting that the mode cannot do without could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}; set it on the host instead: {}", .setting.command(*.value))]
+pub struct Error {
+    /// Which one.
+    pub setting: Setting,
+    /// What it should be.
+    pub value: u64,
+    /// Why it is not.
+    pub cause: sysctl::Error,
+}
+
+/// A kernel's version, as far as it matters here: major and minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelVersion(pub u32, pub u32);
+
+impl KernelVersion {
+    /// Reads what the kernel calls its release, such as `6.1.176-foo`.
+    pub fn parse(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let major = numbers.next()?.parse().ok()?;
+        Some(Self(major, numbers.next()?.parse().ok()?))
+    }
+
+    /// That of the running kernel, if it can be told.
+    pub fn running() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?)
+    }
+}
+
+/// Makes the settings, those that are not right already. Answers with those that were changed.
+///
+/// # Errors
+/// If one is wrong and cannot be changed.
+pub fn make(
+    settings: &impl Settings,
+    kernel: Option<KernelVersion>,
+    strict_arp: bool,
+) -> Result<Vec<Setting>, Error> {
+    let mut changed = Vec::new();
+    for (setting, value) in wanted(kernel, strict_arp) {
+        let before = settings.set(setting, value).map_err(|cause| Error {
+            setting,
+            value,
+            cause,
+        })?;
+        changed.extend((before != value).then_some(setting));
+    }
+    Ok(changed)
+}
+
+fn wanted(kernel: Option<KernelVersion>, strict_arp: bool) -> Vec<(Setting, u64)> {
+    let mut wanted = vec![
+        // Masquerading of what goes through IPVS is done by conntrack.
+        (Setting::IPVS_CONNTRACK, 1),
+        // A connection whose destination is gone ends at its next packet, not by its time-out.
+        (Setting::IPVS_EXPIRE_NODEST_CONN, 1),
+        // A client whose destination drains is sent to another by its next connection.
+        (Setting::IPVS_EXPIRE_QUIESCENT_TEMPLATE, 1),
+        (Setting::IP_FORWARD, 1),
+    ];
+    // A port that a client uses again must not cost a second (before 5.9), nor lead to a destination that drains (0 before that).
+    let reuse = KernelVersion(4, 1)..KernelVersion(5, 9);
+    if kernel.is_some_and(|kernel| reuse.contains(&kernel)) {
+        wanted.push((Setting::IPVS_CONN_REUSE_MODE, 0));
+    }
+    if strict_arp {
+        // The device has the services' addresses, but who asks the network for them shall be told by others.
+        wanted.push((Setting::ARP_IGNORE, 1));
+        wanted.push((Setting::ARP_ANNOUNCE, 2));
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_read() {
+        assert_eq!(KernelVersion::parse("6.1.176\n"), Some(KernelVersion(6, 1)));
+        assert_eq!(
+            KernelVersion::parse("5.15-rc1+foo"),
+            Some(KernelVersion(5, 15))
+        );
+        assert_eq!(KernelVersion::parse("linux"), None);
+        assert!(KernelVersion(4, 19) < KernelVersion(5, 9));
+    }
+
+    #[test]
+    fn reuse_is_only_set_where_it_does_good() {
+        let has_reuse = |version| {
+            let wanted = wanted(version, false);
+            wanted.contains(&(Setting::IPVS_CONN_REUSE_MODE, 0))
+        };
+        assert!(has_reuse(KernelVersion::parse("4.1.0")));
+        assert!(has_reuse(KernelVersion::parse("5.8.18")));
+        for version in ["4.0.9", "5.9.0", "6.18.44", "nonsense"] {
+            assert!(!has_reuse(KernelVersion::parse(version)), "{version}");
+        }
+    }
+
+    #[test]
+    fn arp_is_only_touched_when_asked_for() {
+        let names = |strict| wanted(None, strict).into_iter().map(|(setting, _)| setting);
+        assert!(names(false).all(|setting| setting != Setting::ARP_IGNORE));
+        assert!(names(true).any(|setting| setting == Setting::ARP_ANNOUNCE));
+    }
+}

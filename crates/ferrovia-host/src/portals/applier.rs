@@ -1,0 +1,80 @@
+//! Proxies with rules that lead to them.
+
+use std::collections::BTreeSet;
+
+use ferrovia_core::plan::iptables::Observed as Rules;
+use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
+
+use super::proxies::{Proxies, Trouble};
+use crate::Applier;
+use crate::iptables::{ApplyError, IptablesApplier};
+
+/// Why portals could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The rules could not.
+    #[error("cannot write the rules that lead to the proxies: {0}")]
+    Rules(#[from] ApplyError),
+}
+
+/// Keeps one family's proxies and the rules that lead to them.
+///
+/// A proxy that cannot be opened is left out, with its rules, and said so; it is tried again whenever all is compared.
+#[derive(Debug)]
+pub struct PortalApplier {
+    proxies: Proxies,
+    rules: IptablesApplier,
+    /// Proxies whose rules were left out since all was last compared. They may be open by now, but their rules are not written.
+    left_out: BTreeSet<String>,
+}
+
+impl PortalApplier {
+    /// An applier with these proxies and this way to write rules.
+    pub fn new(proxies: Proxies, rules: IptablesApplier) -> Self {
+        Self {
+            proxies,
+            rules,
+            left_out: BTreeSet::new(),
+        }
+    }
+}
+
+impl Applier for PortalApplier {
+    type Observed = Observed;
+    type Plan = UserspacePlan;
+    type Error = Error;
+
+    fn observe(&mut self) -> Result<Observed, Error> {
+        let Rules { save } = self.rules.observe()?;
+        // What follows is a comparison of everything.
+        self.left_out.clear();
+        Ok(Observed {
+            save,
+            open: self.proxies.open(),
+            addresses: Vec::new(),
+        })
+    }
+
+    fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
+        for Trouble { proxy, error } in self.proxies.set(&plan.proxies) {
+            tracing::error!(service = %proxy.key, %error, "this service port is not proxied; trying again at the next check of all rules");
+            self.left_out.insert(proxy.to_string());
+        }
+        let changed = if plan.rules.is_empty() {
+            // The rules are as they were: nothing is run for proxies that only changed their endpoints.
+            false
+        } else {
+            let (proxies, left_out) = (&self.proxies, &self.left_out);
+            let number = |name: &str| proxies.port(name).filter(|_| !left_out.contains(name));
+            let rules = plan.rules.with_ports(number);
+            self.rules.apply(&rules)?
+        };
+        self.proxies.close(&plan.proxies);
+        Ok(changed)
+    }
+
+    /// With a proxy left out all is to be compared, which opens it if that can be done by now.
+    fn is_untouched(&mut self) -> Result<bool, Error> {
+        Ok(self.left_out.is_empty() && self.rules.is_untouched()?)
+    }
+}

@@ -1,0 +1,81 @@
+//! Proxies on the services' own addresses, without any rule.
+
+use std::time::Duration;
+
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
+
+use super::interface::{self, Interface};
+use super::proxies::{Proxies, Trouble};
+use crate::Applier;
+
+/// How long a port that is taken is left alone before it is tried again.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// Why addresses could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The interface did not do it.
+    #[error(transparent)]
+    Interface(#[from] interface::Error),
+}
+
+/// Keeps one family's proxies and the addresses they listen on.
+#[derive(Debug)]
+pub struct BindApplier {
+    family: Family,
+    proxies: Proxies,
+    interface: Interface,
+}
+
+impl BindApplier {
+    /// An applier with these proxies and this interface.
+    pub fn new(family: Family, proxies: Proxies, interface: Interface) -> Self {
+        Self {
+            family,
+            proxies,
+            interface,
+        }
+    }
+}
+
+impl Applier for BindApplier {
+    type Observed = Observed;
+    type Plan = UserspacePlan;
+    type Error = Error;
+
+    fn observe(&mut self) -> Result<Observed, Error> {
+        Ok(Observed {
+            save: String::new(),
+            open: self.proxies.open(),
+            addresses: self.interface.addresses(self.family)?,
+        })
+    }
+
+    fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
+        self.interface.add(&plan.new_addresses)?;
+        report(&self.proxies.change(&plan.proxies));
+        self.interface.remove(&plan.old_addresses)?;
+        Ok(!plan.new_addresses.is_empty() || !plan.old_addresses.is_empty())
+    }
+
+    /// Reading the addresses of one interface is cheap, and what they should be is known to the planner only.
+    fn is_untouched(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    fn leftovers_after(&self) -> Option<Duration> {
+        self.proxies.is_lacking().then_some(RETRY)
+    }
+
+    fn tidy(&mut self) -> Result<bool, Error> {
+        report(&self.proxies.retry());
+        Ok(false)
+    }
+}
+
+fn report(troubles: &[Trouble]) {
+    for Trouble { proxy, error } in troubles {
+        tracing::error!(service = %proxy.key, %error, "a service port is not proxied everywhere; trying again soon");
+    }
+}

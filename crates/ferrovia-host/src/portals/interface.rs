@@ -1,0 +1,260 @@
+//! The interface that service addresses are put on: a dummy device of our own, or one that somebody chose.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::family::Family;
+
+use super::route::{self, Found};
+use crate::netlink::{Error as Netlink, Protocol, Socket};
+
+/// How long the kernel may take to make the route to an address.
+const ROUTE_LIMIT: Duration = Duration::from_secs(2);
+const ROUTE_POLL: Duration = Duration::from_millis(1);
+/// The device we make.
+const OWN: &str = "ferrovia0";
+/// The longest name of an interface.
+const LONGEST_NAME: usize = 15;
+
+/// Something about the interface could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such interface.
+    #[error(
+        "there is no interface {0}, which service addresses are to be put on (ferrovia.userspace.interface)"
+    )]
+    Missing(String),
+    /// The conversation with the kernel broke, or it refused something about the interface as a whole.
+    #[error("cannot {action} the interface {name}: {cause}")]
+    Interface {
+        /// What was tried.
+        action: &'static str,
+        /// Which one.
+        name: String,
+        /// Why not.
+        cause: Netlink,
+    },
+    /// The kernel refused a change of an address.
+    #[error("cannot {action} the address {address} on the interface {name}: {cause}")]
+    Address {
+        /// What was tried.
+        action: &'static str,
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        name: String,
+        /// Why not.
+        cause: Netlink,
+    },
+}
+
+/// Which interface to use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum InterfaceChoice {
+    /// A dummy device of our own, or loopback if the kernel has no such devices.
+    #[default]
+    Own,
+    /// The one of this name, which must be there.
+    Named(String),
+}
+
+/// An interface whose addresses we change.
+#[derive(Debug)]
+pub struct Interface {
+    name: String,
+    number: u32,
+    /// It is our own device, so whatever is on it is ours.
+    is_own: bool,
+    /// Of somebody else's interface, the addresses that we put there.
+    added: BTreeSet<IpAddr>,
+    socket: Socket,
+}
+
+impl Interface {
+    /// Finds the interface, or makes it, in the network namespace of the caller.
+    ///
+    /// # Errors
+    /// If it is not there, or the kernel refuses.
+    pub fn open(choice: &InterfaceChoice) -> Result<Self, Error> {
+        match choice {
+            InterfaceChoice::Named(name) => Self::find(name, false),
+            InterfaceChoice::Own => match Self::own() {
+                Err(Error::Interface { cause, .. }) if cause.errno() == Some(libc::EOPNOTSUPP) => {
+                    tracing::info!(
+                        "this kernel cannot make dummy devices; service addresses are put on lo"
+                    );
+                    Self::find("lo", false)
+                }
+                result => result,
+            },
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The addresses of a family that are ours to remove. Of an interface that is not ours those that carry our mark, or, where the kernel
+    /// cannot mark, those that this process put there.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, Error> {
+        let dumped = route::addresses(&mut self.socket);
+        let found = dumped.map_err(|cause| self.failed("read the addresses of", cause))?;
+        let is_ours =
+            |found: &Found| self.is_own || found.is_marked || self.added.contains(&found.ip);
+        Ok(found
+            .into_iter()
+            .filter(|found| found.interface == self.number && Family::of(found.ip) == family)
+            .filter(is_ours)
+            .map(|found| found.ip)
+            .collect())
+    }
+
+    /// Puts addresses on it. One that is there already stays, and stays somebody's if it was.
+    ///
+    /// # Errors
+    /// If the kernel refuses; those before are there.
+    pub fn add(&mut self, addresses: &[IpAddr]) -> Result<(), Error> {
+        for ip in addresses {
+            match route::add_address(&mut self.socket, self.number, *ip) {
+                Ok(()) => drop(self.added.insert(*ip)),
+                Err(cause) if cause.errno() == Some(libc::EEXIST) => {}
+                Err(cause) => return Err(self.failed_at("put", *ip, cause)),
+            }
+        }
+        self.wait_until_local(addresses)
+    }
+
+    /// Takes addresses off it. One that is gone already is no failure.
+    ///
+    /// # Errors
+    /// If the kernel refuses; those before are gone.
+    pub fn remove(&mut self, addresses: &[IpAddr]) -> Result<(), Error> {
+        for ip in addresses {
+            match route::remove_address(&mut self.socket, self.number, *ip) {
+                Ok(()) => {}
+                Err(cause) if cause.errno() == Some(libc::EADDRNOTAVAIL) => {}
+                Err(cause) => return Err(self.failed_at("remove", *ip, cause)),
+            }
+            self.added.remove(ip);
+        }
+        Ok(())
+    }
+
+    /// An IPv6 address is there at once, but the kernel makes the route by which packets find it a moment later.
+    fn wait_until_local(&mut self, addresses: &[IpAddr]) -> Result<(), Error> {
+        let end = Instant::now() + ROUTE_LIMIT;
+        for ip in addresses.iter().filter(|ip| ip.is_ipv6()) {
+            loop {
+                let asked = route::is_local(&mut self.socket, *ip);
+                let is_local = asked.map_err(|cause| self.failed_at("find", *ip, cause))?;
+                if is_local {
+                    break;
+                }
+                if Instant::now() > end {
+                    tracing::warn!(address = %ip, interface = self.name, "the kernel does not yet take this address for its own");
+                    return Ok(());
+                }
+                thread::sleep(ROUTE_POLL);
+            }
+        }
+        Ok(())
+    }
+
+    fn own() -> Result<Self, Error> {
+        let failed = |action| {
+            move |cause| Error::Interface {
+                action,
+                name: OWN.to_owned(),
+                cause,
+            }
+        };
+        let mut socket = Socket::open(Protocol::Route).map_err(failed("look for"))?;
+        match route::make_dummy(&mut socket, OWN) {
+            Ok(()) => {}
+            Err(error) if error.errno() == Some(libc::EEXIST) => {}
+            Err(cause) => return Err(failed("make")(cause)),
+        }
+        let mut found = Self::find(OWN, true)?;
+        route::set_up(&mut found.socket, found.number).map_err(failed("set up"))?;
+        Ok(found)
+    }
+
+    /// Finds an interface. One that should be our own is only if it is a dummy device: it may have that name by chance.
+    fn find(name: &str, wants_own: bool) -> Result<Self, Error> {
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return Err(Error::Missing(name.to_owned()));
+        }
+        let failed = |cause: Netlink| match cause.errno() {
+            Some(libc::ENODEV) => Error::Missing(name.to_owned()),
+            _ => Error::Interface {
+                action: "look for",
+                name: name.to_owned(),
+                cause,
+            },
+        };
+        let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
+        let (number, is_dummy) = route::find_link(&mut socket, name).map_err(failed)?;
+        Ok(Self {
+            name: name.to_owned(),
+            number,
+            is_own: wants_own && is_dummy,
+            added: BTreeSet::new(),
+            socket,
+        })
+    }
+
+    fn failed(&self, action: &'static str, cause: Netlink) -> Error {
+        Error::Interface {
+            action,
+            name: self.name.clone(),
+            cause,
+        }
+    }
+
+    fn failed_at(&self, action: &'static str, address: IpAddr, cause: Netlink) -> Error {
+        Error::Address {
+            action,
+            address,
+            name: self.name.clone(),
+            cause,
+        }
+    }
+}
+
+/// Removes what an earlier run has left: our device, and addresses of ours on others. Answers with what was removed, in words.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn remove_leftovers() -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    match Interface::find(OWN, true) {
+        Ok(mut own) if own.is_own => {
+            let deleted = route::delete_link(&mut own.socket, own.number);
+            deleted.map_err(|cause| own.failed("remove", cause))?;
+            removed.push(format!("the device {OWN} with all service addresses"));
+        }
+        Ok(_) | Err(Error::Missing(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let failed = |cause| Error::Interface {
+        action: "remove service addresses from",
+        name: "lo".to_owned(),
+        cause,
+    };
+    let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
+    let mut marked = route::addresses(&mut socket).map_err(failed)?;
+    marked.retain(|found| found.is_marked);
+    for Found { interface, ip, .. } in &marked {
+        route::remove_address(&mut socket, *interface, *ip).map_err(failed)?;
+    }
+    if !marked.is_empty() {
+        removed.push(format!("{} service addresses", marked.len()));
+    }
+    Ok(removed)
+}

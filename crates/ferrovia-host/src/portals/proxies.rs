@@ -1,0 +1,296 @@
+//! The engine's services, kept as plans want them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ferrovia_core::family::Family;
+use ferrovia_core::model::Protocol as Transport;
+use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+
+use crate::userspace::{self, Address, Endpoint, Engine, Options, Presence, Protocol, Service};
+
+/// How long connections may go on to an endpoint that is none any more: long enough for all but the longest, short enough to end.
+const DRAIN: Duration = Duration::from_secs(600);
+
+/// What holds for all proxies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxySettings {
+    /// The ports that rules may lead to; without any the kernel chooses.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// How long a flow of datagrams lives without any.
+    pub udp_idle: Duration,
+}
+
+/// An engine that starts when it is first needed: its threads take on the network namespace and the privileges of whoever does that.
+#[derive(Clone, Debug, Default)]
+pub struct LazyEngine(Arc<Mutex<Option<Arc<Engine>>>>);
+
+impl LazyEngine {
+    fn get(&self) -> Result<Arc<Engine>, userspace::Error> {
+        let mut engine = locked(&self.0);
+        if let Some(engine) = &*engine {
+            return Ok(Arc::clone(engine));
+        }
+        let started = Arc::new(Engine::start(&Options::default())?);
+        *engine = Some(Arc::clone(&started));
+        Ok(started)
+    }
+}
+
+/// All open proxies of both families, for those who read figures.
+#[derive(Clone, Debug, Default)]
+pub struct Directory(Arc<Mutex<Services>>);
+
+type Services = BTreeMap<(ProxyName, Family), Arc<Service>>;
+
+impl Directory {
+    /// The proxies that are open now, in the order of their names.
+    pub fn services(&self) -> Vec<(ProxyName, Family, Arc<Service>)> {
+        let all = locked(&self.0);
+        let all = all.iter();
+        all.map(|((name, family), service)| (name.clone(), *family, Arc::clone(service)))
+            .collect()
+    }
+}
+
+/// A proxy could not be opened where it should be.
+#[derive(Debug)]
+pub struct Trouble {
+    /// Which one.
+    pub proxy: ProxyName,
+    /// Where not, and why.
+    pub error: userspace::Error,
+}
+
+/// One family's proxies.
+#[derive(Debug)]
+pub struct Proxies {
+    family: Family,
+    settings: ProxySettings,
+    engine: LazyEngine,
+    directory: Directory,
+    open: BTreeMap<ProxyName, Open>,
+    /// The ports that rules lead to, by the names that rules have for them.
+    ports: HashMap<String, u16>,
+    /// Proxies that do not listen everywhere they should.
+    lacking: BTreeMap<ProxyName, Proxy>,
+}
+
+/// A proxy that is open.
+#[derive(Debug)]
+struct Open {
+    service: Arc<Service>,
+    proxy: Proxy,
+    /// The port that rules lead to.
+    port: Option<u16>,
+}
+
+impl Proxies {
+    /// None yet.
+    pub fn new(
+        family: Family,
+        settings: ProxySettings,
+        engine: LazyEngine,
+        directory: Directory,
+    ) -> Self {
+        Self {
+            family,
+            settings,
+            engine,
+            directory,
+            open: BTreeMap::new(),
+            ports: HashMap::new(),
+            lacking: BTreeMap::new(),
+        }
+    }
+
+    /// Closes, opens and changes what a plan wants, where no rules have to be written in between. An address may pass from one proxy to
+    /// another. Answers with what could not be done; the rest is done.
+    pub fn change(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
+        self.close(changes);
+        let troubles = self.set(changes);
+        if troubles.is_empty() {
+            return troubles;
+        }
+        // Whoever had an address before may have given it up by now.
+        self.retry()
+    }
+
+    /// Opens and changes what a plan wants; closing is left to [`Self::close`]. Answers with what could not be done; the rest is done.
+    pub fn set(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
+        let mut troubles = Vec::new();
+        for change in changes {
+            if let ProxyChange::Set(proxy) = change {
+                troubles.extend(self.set_one(proxy));
+            }
+        }
+        troubles
+    }
+
+    /// Closes what a plan wants closed. Connections may go on for a while.
+    pub fn close(&mut self, changes: &[ProxyChange]) {
+        for change in changes {
+            let ProxyChange::Close(name) = change else {
+                continue;
+            };
+            self.lacking.remove(name);
+            self.ports.remove(&name.to_string());
+            if let Some(open) = self.open.remove(name) {
+                locked(&self.directory.0).remove(&(name.clone(), self.family));
+                close(&open.service);
+            }
+        }
+    }
+
+    /// Tries again what could not be done before.
+    pub fn retry(&mut self) -> Vec<Trouble> {
+        let lacking: Vec<Proxy> = self.lacking.values().cloned().collect();
+        let retried = lacking.iter().flat_map(|proxy| self.set_one(proxy));
+        retried.collect()
+    }
+
+    /// Some proxy does not listen everywhere it should.
+    pub fn is_lacking(&self) -> bool {
+        !self.lacking.is_empty()
+    }
+
+    /// The port that rules lead to, of the proxy that they have this name for.
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.ports.get(name).copied()
+    }
+
+    /// The proxies that are open, with the port that rules lead to.
+    pub fn open(&self) -> BTreeMap<ProxyName, Option<u16>> {
+        let open = self.open.iter();
+        open.map(|(name, open)| (name.clone(), open.port)).collect()
+    }
+
+    fn set_one(&mut self, proxy: &Proxy) -> Vec<Trouble> {
+        let is_lacking = self.lacking.remove(&proxy.name).is_some();
+        if !is_lacking && (self.open.get(&proxy.name)).is_some_and(|open| open.proxy == *proxy) {
+            return Vec::new();
+        }
+        let errors = match self.ensure_open(proxy) {
+            Ok(()) => self.listen(proxy),
+            Err(error) => vec![error],
+        };
+        if !errors.is_empty() {
+            self.lacking.insert(proxy.name.clone(), proxy.clone());
+        }
+        let trouble = |error| Trouble {
+            proxy: proxy.name.clone(),
+            error,
+        };
+        errors.into_iter().map(trouble).collect()
+    }
+
+    /// Makes the engine's service, or changes the one there is. It knows its endpoints before it has the first client.
+    fn ensure_open(&mut self, proxy: &Proxy) -> Result<(), userspace::Error> {
+        if !self.open.contains_key(&proxy.name) {
+            let engine = self.engine.get()?;
+            let protocol = match proxy.name.key.protocol {
+                Transport::Udp => Protocol::Udp,
+                // The planner opens none for what cannot be proxied.
+                Transport::Tcp | Transport::Sctp => Protocol::Tcp,
+            };
+            let service = Arc::new(engine.service(proxy.name.to_string(), protocol));
+            service.set_idle_timeout(self.settings.udp_idle);
+            let key = (proxy.name.clone(), self.family);
+            locked(&self.directory.0).insert(key, Arc::clone(&service));
+            let open = Open {
+                service,
+                proxy: proxy.clone(),
+                port: None,
+            };
+            self.open.insert(proxy.name.clone(), open);
+        }
+        if let Some(open) = self.open.get_mut(&proxy.name) {
+            let endpoint = |endpoint: &ferrovia_core::desired::Endpoint| Endpoint {
+                address: SocketAddr::new(endpoint.ip, endpoint.port),
+                weight: endpoint.weight,
+            };
+            let endpoints: Vec<_> = proxy.endpoints.iter().map(endpoint).collect();
+            let affinity = proxy.affinity.map(u64::from).map(Duration::from_secs);
+            open.service.set_affinity(affinity);
+            open.service.set_endpoints(&endpoints, Some(DRAIN));
+            open.proxy = proxy.clone();
+        }
+        Ok(())
+    }
+
+    /// Listens where the proxy should and nowhere else.
+    fn listen(&mut self, proxy: &Proxy) -> Vec<userspace::Error> {
+        let Some(open) = self.open.get_mut(&proxy.name) else {
+            return Vec::new();
+        };
+        let there = open.service.listeners();
+        match &proxy.listen {
+            Listen::Portal(ip) => {
+                if there.iter().any(|at| at.ip() == *ip) {
+                    return Vec::new();
+                }
+                for at in &there {
+                    open.service.unlisten(*at);
+                }
+                open.port = None;
+                self.ports.remove(&proxy.name.to_string());
+                match open
+                    .service
+                    .listen(at_some_port(*ip, self.settings.ports.as_ref()))
+                {
+                    Ok(at) => {
+                        open.port = Some(at.port());
+                        self.ports.insert(proxy.name.to_string(), at.port());
+                        Vec::new()
+                    }
+                    Err(error) => vec![error],
+                }
+            }
+            Listen::At(wanted) => {
+                for at in there.iter().filter(|at| !wanted.contains(at)) {
+                    open.service.unlisten(*at);
+                }
+                let fresh = wanted.iter().filter(|at| !there.contains(at));
+                fresh
+                    .filter_map(|at| open.service.listen((*at).into()).err())
+                    .collect()
+            }
+        }
+    }
+}
+
+impl Drop for Proxies {
+    /// A service ends before its engine does: nobody would answer it afterwards.
+    fn drop(&mut self) {
+        let mut all = locked(&self.directory.0);
+        for name in self.open.keys() {
+            all.remove(&(name.clone(), self.family));
+        }
+    }
+}
+
+fn at_some_port(ip: IpAddr, ports: Option<&RangeInclusive<u16>>) -> userspace::Listen {
+    userspace::Listen {
+        address: match ports {
+            Some(ports) => Address::Range(ip, ports.clone()),
+            None => Address::At(SocketAddr::new(ip, 0)),
+        },
+        presence: Presence::Here,
+    }
+}
+
+/// Closes a service that others may still hold to read its figures.
+fn close(service: &Service) {
+    for at in service.listeners() {
+        service.unlisten(at);
+    }
+    service.set_endpoints(&[], Some(DRAIN));
+}
+
+/// A thread that panicked while it held the lock has left the map whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

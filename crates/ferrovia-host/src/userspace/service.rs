@@ -1,0 +1,234 @@
+//! A service port, as the engine's caller holds it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::shared::{Choice, ListenerId, Message, Port, Shared, State, Target, locked};
+use super::socket::{self, Listen, Opened};
+use super::{Error, Figures, Protocol};
+
+/// Threads answer at once; this only keeps a bug from hanging the caller.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where connections are carried to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: SocketAddr,
+    /// How often it is chosen, compared with the others; never with weight zero.
+    pub weight: u16,
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, weight: 1 }
+    }
+}
+
+/// What was counted for an endpoint of a service port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointFigures {
+    /// The endpoint's address.
+    pub address: SocketAddr,
+    /// The figures, since it became an endpoint.
+    pub figures: Figures,
+}
+
+/// A service port: listeners that share endpoints. Dropped, its listeners are closed; connections go on until they end by themselves.
+#[derive(Debug)]
+pub struct Service {
+    shared: Arc<Shared>,
+    state: Arc<State>,
+    listeners: Mutex<HashMap<SocketAddr, ListenerId>>,
+}
+
+impl Service {
+    pub(super) fn new(shared: Arc<Shared>, state: Arc<State>) -> Self {
+        Self {
+            shared,
+            state,
+            listeners: Mutex::default(),
+        }
+    }
+
+    /// The name it was given.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// What it carries.
+    pub fn protocol(&self) -> Protocol {
+        self.state.protocol
+    }
+
+    /// Replaces the endpoints; of an address given twice the first counts. Connections to those that stay are not touched. Of those that
+    /// go, TCP connections may go on for as long as `drain` says, without it until they end by themselves; flows of datagrams are dropped
+    /// at once.
+    pub fn set_endpoints(&self, endpoints: &[Endpoint], drain: Option<Duration>) {
+        let gone = self.replace_endpoints(endpoints);
+        if !gone.is_empty() {
+            self.retire(&gone, drain);
+        }
+    }
+
+    /// Clients return to their endpoint until they have stayed away for so long. Shared by all listeners.
+    pub fn set_affinity(&self, affinity: Option<Duration>) {
+        locked(&self.state.choice).balancer.set_affinity(affinity);
+    }
+
+    /// How long a flow of datagrams lives without any. Flows that are there follow within seconds.
+    pub fn set_idle_timeout(&self, idle: Duration) {
+        self.state.set_idle(idle);
+    }
+
+    /// Forgets clients whose affinity is over. That is done as needed, too; this gives memory back.
+    pub fn expire_affinity(&self) {
+        locked(&self.state.choice).balancer.expire(Instant::now());
+    }
+
+    /// Opens a listener, in the network namespace of the caller; the address it has.
+    ///
+    /// # Errors
+    /// [`Error::Taken`], [`Error::NotHere`] and [`Error::NoFreePort`], or another refusal of the system. Nothing else changes.
+    pub fn listen(&self, listen: Listen) -> Result<SocketAddr, Error> {
+        let threads = self.shared.threads.len();
+        let (opened, address) =
+            socket::open(&self.state.name, self.state.protocol, listen, threads)?;
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let service = &self.state;
+        match opened {
+            Opened::Tcp(socket) => {
+                let service = service.clone();
+                let port = Arc::new(Port {
+                    id,
+                    service,
+                    socket,
+                });
+                self.shared.tell_all(|| Message::ListenTcp(port.clone()));
+            }
+            Opened::Udp(sockets) => {
+                for (thread, socket) in self.shared.threads.iter().zip(sockets) {
+                    let service = service.clone();
+                    thread.post(Message::ListenUdp(Port {
+                        id,
+                        service,
+                        socket,
+                    }));
+                }
+            }
+        }
+        locked(&self.listeners).insert(address, id);
+        Ok(address)
+    }
+
+    /// Closes a listener; says whether there was one. When this returns the port is free, unless a
+    /// program is being started this very moment, with copies of all descriptors. Connections go on; flows of datagrams end, for
+    /// nobody could answer their clients any more.
+    pub fn unlisten(&self, address: SocketAddr) -> bool {
+        let id = locked(&self.listeners).remove(&address);
+        self.close(id.as_slice());
+        id.is_some()
+    }
+
+    /// Where it listens, sorted.
+    pub fn listeners(&self) -> Vec<SocketAddr> {
+        let mut addresses: Vec<_> = locked(&self.listeners).keys().copied().collect();
+        addresses.sort_unstable();
+        addresses
+    }
+
+    /// What was counted, for the service port as a whole.
+    pub fn figures(&self) -> Figures {
+        self.state.counters.read()
+    }
+
+    /// What was counted for each endpoint, in the order they were given.
+    pub fn endpoint_figures(&self) -> Vec<EndpointFigures> {
+        let endpoints = locked(&self.state.choice).endpoints.clone();
+        let read = |target: Arc<Target>| EndpointFigures {
+            address: target.address,
+            figures: target.counters.read(),
+        };
+        endpoints.into_iter().map(read).collect()
+    }
+
+    /// Closes all listeners and gives up the service port. Its connections may go on for as long as `drain` says, without it until they end
+    /// by themselves.
+    pub fn remove(self, drain: Option<Duration>) {
+        self.close_all();
+        let gone = self.replace_endpoints(&[]);
+        if !gone.is_empty() {
+            self.retire(&gone, drain);
+        }
+    }
+
+    /// Takes over those endpoints that were there before, with all that was counted for them; those that were and are no more.
+    fn replace_endpoints(&self, endpoints: &[Endpoint]) -> Vec<Arc<Target>> {
+        let mut choice = locked(&self.state.choice);
+        let before = std::mem::take(&mut choice.endpoints);
+        let mut before: HashMap<_, _> = before.into_iter().map(|it| (it.address, it)).collect();
+        let mut weights: HashMap<SocketAddr, u16> = HashMap::new();
+        for endpoint in endpoints {
+            let address = endpoint.address;
+            if weights.contains_key(&address) {
+                continue;
+            }
+            weights.insert(address, endpoint.weight);
+            let target = before.remove(&address);
+            let target = target.unwrap_or_else(|| Arc::new(Target::new(address)));
+            choice.endpoints.push(target);
+        }
+        let Choice {
+            balancer,
+            endpoints,
+        } = &mut *choice;
+        let addresses = endpoints.iter().map(|target| target.address);
+        balancer.set_endpoints(addresses.map(|address| (address, weights[&address])));
+        before.into_values().collect()
+    }
+
+    fn retire(&self, gone: &[Arc<Target>], drain: Option<Duration>) {
+        // A time too far to be told is none.
+        let cut_at = drain.and_then(|drain| Instant::now().checked_add(drain));
+        for target in gone {
+            target.retire(cut_at.map(|at| self.shared.micros(at)));
+        }
+        match (self.state.protocol, cut_at) {
+            (Protocol::Udp, _) => self.shared.tell_all(|| Message::DropFlows),
+            (Protocol::Tcp, Some(at)) => self.shared.tell_all(|| Message::CutAt(at)),
+            (Protocol::Tcp, None) => {}
+        }
+    }
+
+    fn close_all(&self) {
+        let listeners = std::mem::take(&mut *locked(&self.listeners));
+        let ids: Vec<ListenerId> = listeners.into_values().collect();
+        self.close(&ids);
+    }
+
+    /// Has all threads close these listeners, and waits until they have.
+    fn close(&self, ids: &[ListenerId]) {
+        if ids.is_empty() {
+            return;
+        }
+        let (done, all_done) = mpsc::channel();
+        for id in ids {
+            self.shared.tell_all(|| Message::Close(*id, done.clone()));
+        }
+        drop(done);
+        // Nobody sends anything: that the last sender is gone is the news.
+        if all_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::error!(service = %self.state.name, "A listener was not closed in time");
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.close_all();
+    }
+}

@@ -1,0 +1,294 @@
+//! Sockets, made ready for the event loops: listeners, and connections to endpoints.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+
+use super::{Error, Protocol, sys};
+
+/// How many connections may wait to be accepted; the system's `somaxconn` may allow fewer.
+const BACKLOG: i32 = 4096;
+/// Room for datagrams that arrive while we are busy. Taken only by what waits.
+const RECEIVE_ROOM: i32 = 4 << 20;
+/// A peer that vanished without a word is asked for after so long, and given up some ten minutes later, so that its connection is not kept
+/// for ever.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(120));
+
+/// Where to listen.
+#[derive(Debug)]
+pub enum Address {
+    /// At this address; port 0 leaves the port to the system.
+    At(SocketAddr),
+    /// At any free port of a range, tried from a random one on.
+    Range(IpAddr, RangeInclusive<u16>),
+    /// At a TCP socket that is bound, and not yet listening or listening already. Not for UDP, where each thread needs a socket of its own.
+    Bound(OwnedFd),
+}
+
+/// Whether the address must be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// On this machine, now.
+    #[default]
+    Here,
+    /// It may come later: it is bound as if it were there. Needs no right.
+    Later,
+    /// It need never be: packets for it are brought to us by a rule. Needs the right to administer the network.
+    Elsewhere,
+}
+
+/// A listener to be opened.
+#[derive(Debug)]
+pub struct Listen {
+    /// Where.
+    pub address: Address,
+    /// Whether the address must be there.
+    pub presence: Presence,
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            address: Address::At(address),
+            presence: Presence::Here,
+        }
+    }
+}
+
+/// What an opened listener consists of.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// One socket that all threads share.
+    Tcp(TcpListener),
+    /// One for each thread; the kernel spreads clients over them.
+    Udp(Vec<UdpSocket>),
+}
+
+/// Opens a listener; the address it has.
+pub(super) fn open(
+    service: &str,
+    protocol: Protocol,
+    listen: Listen,
+    threads: usize,
+) -> Result<(Opened, SocketAddr), Error> {
+    let presence = listen.presence;
+    let bind = |address| {
+        let opened = match protocol {
+            Protocol::Tcp => listen_tcp(address, presence),
+            Protocol::Udp => listen_udp(address, presence, threads),
+        };
+        opened.map_err(|failed| failed.at(service, address))
+    };
+    match listen.address {
+        Address::At(address) => bind(address),
+        Address::Range(ip, ports) => {
+            for port in from_a_random_one(&ports) {
+                match bind(SocketAddr::new(ip, port)) {
+                    Err(Error::Taken { .. }) => {}
+                    result => return result,
+                }
+            }
+            Err(Error::NoFreePort {
+                service: service.to_owned(),
+                ip,
+                ports,
+            })
+        }
+        Address::Bound(fd) => {
+            let nowhere = SocketAddr::from(([0; 4], 0));
+            adopt(fd, protocol).map_err(|failed| failed.at(service, nowhere))
+        }
+    }
+}
+
+/// Starts to connect, without waiting.
+pub(super) fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let kind = Type::STREAM.nonblocking();
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// A socket that sends to, and hears from, this endpoint only.
+pub(super) fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let kind = Type::DGRAM.nonblocking();
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    socket.connect(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Makes closing a connection a reset, which also throws away what was not sent.
+pub(super) fn reset_on_close(stream: &TcpStream) {
+    // That it fails, the connection being gone already, changes nothing.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+/// What of opening failed, and why.
+struct Failed(&'static str, io::Error);
+
+impl Failed {
+    fn at(self, service: &str, address: SocketAddr) -> Error {
+        let service = service.to_owned();
+        let Self(action, source) = self;
+        match source.raw_os_error() {
+            Some(libc::EADDRINUSE) => Error::Taken { service, address },
+            Some(libc::EADDRNOTAVAIL) => Error::NotHere { service, address },
+            _ => Error::Listen {
+                service,
+                address,
+                action,
+                source,
+            },
+        }
+    }
+}
+
+fn listen_tcp(address: SocketAddr, presence: Presence) -> Result<(Opened, SocketAddr), Failed> {
+    let socket = unbound(address, Type::STREAM, presence)?;
+    // Connections of an earlier process that linger must not keep us from listening. A listener still does.
+    socket
+        .set_reuse_address(true)
+        .map_err(|error| Failed("let the address be used again", error))?;
+    socket
+        .bind(&address.into())
+        .map_err(|error| Failed("bind it", error))?;
+    start_listening(socket)
+}
+
+fn start_listening(socket: Socket) -> Result<(Opened, SocketAddr), Failed> {
+    // Accepted connections inherit these, which saves calls for each of them.
+    socket
+        .set_tcp_nodelay(true)
+        .and_then(|()| socket.set_tcp_keepalive(&KEEPALIVE))
+        .map_err(|error| Failed("set its options", error))?;
+    socket
+        .listen(BACKLOG)
+        .map_err(|error| Failed("listen", error))?;
+    let listener = TcpListener::from(socket);
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failed("read its address", error))?;
+    Ok((Opened::Tcp(listener), address))
+}
+
+fn listen_udp(
+    address: SocketAddr,
+    presence: Presence,
+    threads: usize,
+) -> Result<(Opened, SocketAddr), Failed> {
+    let share = |socket: &Socket| {
+        socket
+            .set_reuse_port(true)
+            .map_err(|error| Failed("share its port between threads", error))
+    };
+    // The first is bound without sharing, so that a port someone else would share with us counts as taken.
+    let first = bind_udp(address, presence, |_| Ok(()))?;
+    let address = local_address(&first)?;
+    share(&first)?;
+    let mut sockets = vec![first.into()];
+    for _ in 1..threads {
+        sockets.push(bind_udp(address, presence, share)?.into());
+    }
+    Ok((Opened::Udp(sockets), address))
+}
+
+fn bind_udp(
+    address: SocketAddr,
+    presence: Presence,
+    prepare: impl FnOnce(&Socket) -> Result<(), Failed>,
+) -> Result<Socket, Failed> {
+    let socket = unbound(address, Type::DGRAM, presence)?;
+    prepare(&socket)?;
+    sys::set_receive_room(&socket, RECEIVE_ROOM)
+        .map_err(|error| Failed("give it room for datagrams", error))?;
+    let (level, name) = match address {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    };
+    sys::set_option(&socket, level, name, 1)
+        .map_err(|error| Failed("have it tell where datagrams were sent to", error))?;
+    socket
+        .bind(&address.into())
+        .map_err(|error| Failed("bind it", error))?;
+    Ok(socket)
+}
+
+fn unbound(address: SocketAddr, kind: Type, presence: Presence) -> Result<Socket, Failed> {
+    let socket = Socket::new(Domain::for_address(address), kind.nonblocking(), None)
+        .map_err(|error| Failed("open a socket", error))?;
+    if address.is_ipv6() {
+        // The other family's service may have the same port.
+        socket
+            .set_only_v6(true)
+            .map_err(|error| Failed("keep it to its family", error))?;
+    }
+    let (v4, v6) = match presence {
+        Presence::Here => return Ok(socket),
+        Presence::Later => (libc::IP_FREEBIND, libc::IPV6_FREEBIND),
+        Presence::Elsewhere => (libc::IP_TRANSPARENT, libc::IPV6_TRANSPARENT),
+    };
+    let set = match address {
+        SocketAddr::V4(_) => sys::set_option(&socket, libc::IPPROTO_IP, v4, 1),
+        SocketAddr::V6(_) => sys::set_option(&socket, libc::IPPROTO_IPV6, v6, 1),
+    };
+    set.map_err(|error| Failed("allow an address that is not on this machine", error))?;
+    Ok(socket)
+}
+
+fn adopt(fd: OwnedFd, protocol: Protocol) -> Result<(Opened, SocketAddr), Failed> {
+    let socket = Socket::from(fd);
+    let kind = socket
+        .r#type()
+        .map_err(|error| Failed("read the kind of the socket", error))?;
+    if protocol != Protocol::Tcp || kind != Type::STREAM {
+        let error = io::Error::from_raw_os_error(libc::EPROTOTYPE);
+        return Err(Failed("use a bound socket that is not for TCP", error));
+    }
+    socket
+        .set_nonblocking(true)
+        .map_err(|error| Failed("make it non-blocking", error))?;
+    start_listening(socket)
+}
+
+fn local_address(socket: &Socket) -> Result<SocketAddr, Failed> {
+    let unknown = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+    socket
+        .local_addr()
+        .and_then(|address| address.as_socket().ok_or_else(unknown))
+        .map_err(|error| Failed("read its address", error))
+}
+
+/// The ports of a range, all of them, starting anywhere: so that several of us do not all try the same ones first.
+fn from_a_random_one(ports: &RangeInclusive<u16>) -> impl Iterator<Item = u16> + use<> {
+    let (first, last) = (u64::from(*ports.start()), u64::from(*ports.end()));
+    let count = (last + 1).saturating_sub(first);
+    // The standard library's source of randomness is the seed of its hash tables.
+    let start = RandomState::new().hash_one(0) % count.max(1);
+    (0..count).map(move |step| (first + (start + step) % count) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_gone_through_once() {
+        for range in [30000..=30000, 30000..=30007, 65530..=65535] {
+            let mut ports: Vec<u16> = from_a_random_one(&range).collect();
+            ports.sort_unstable();
+            assert_eq!(ports, range.collect::<Vec<_>>());
+        }
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
+        let none = 5..=4;
+        assert_eq!(from_a_random_one(&none).count(), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! Accepting: from listeners that all threads share, within the limits of connections and descriptors.
+//!
+//! One socket for all threads, rather than one for each: with ten thousand service ports that saves tens of thousands of descriptors, a port
+//! that someone else holds is always found out, and whoever is idle accepts. That threads have equal parts is seen to here.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Tcp;
+use super::connection::Connection;
+use crate::userspace::Failure;
+use crate::userspace::shared::{Accepted, ListenerId, Message, Port};
+use crate::userspace::slab::Key;
+use crate::userspace::sys::{self, Watch};
+use crate::userspace::worker::{Context, Due, Token};
+
+/// How many connections of a listener are accepted before others have their turn.
+const AT_ONCE: usize = 16;
+/// How long a listener rests when a limit is met. Its clients wait meanwhile, in the kernel.
+const REST: Duration = Duration::from_millis(50);
+/// A limit that is met is spoken of once in so long.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+/// A thread that has this many connections more than another one gives new ones away.
+const SLACK: usize = 2;
+
+impl Tcp {
+    /// Shares a listener.
+    pub(in crate::userspace) fn listen(
+        &mut self,
+        context: &mut Context,
+        port: Arc<Port<TcpListener>>,
+    ) {
+        let key = self.listeners.insert(port);
+        self.watch(context, key);
+    }
+
+    /// Closes a listener. The last thread to do so closes the socket.
+    pub(in crate::userspace) fn close(&mut self, context: &mut Context, id: ListenerId) {
+        for key in self.listeners.keys_where(|port| port.id == id) {
+            if let Some(port) = self.listeners.remove(key) {
+                // The socket stays open for as long as another thread has it, so it does not leave by itself. Not being watched, while
+                // it rests, is fine.
+                let _ = context.epoll.remove(&port.socket);
+            }
+        }
+    }
+
+    /// Accepts some of the connections that wait.
+    pub(in crate::userspace) fn accept(&mut self, context: &mut Context, key: Key) {
+        for _ in 0..AT_ONCE {
+            let Some(port) = self.listeners.get(key) else {
+                return;
+            };
+            let service = port.service.clone();
+            if context.shared.open.load(Ordering::Relaxed) >= context.shared.most_connections {
+                service.counters.failed(Failure::Limit);
+                let most = context.shared.most_connections;
+                return self.rest(
+                    context,
+                    key,
+                    &format!("{most} connections are open, the most there may be"),
+                );
+            }
+            match sys::accept(&port.socket) {
+                Ok((stream, client)) => {
+                    let accepted = Accepted {
+                        stream,
+                        client,
+                        service,
+                    };
+                    self.place(context, accepted);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if Failure::of(&error) == Failure::Limit => {
+                    service.counters.failed(Failure::Limit);
+                    return self.rest(context, key, &error.to_string());
+                }
+                // A connection that ended before it was accepted, or a network error of its own: the next one may be well.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Carries a connection that another thread accepted.
+    pub(in crate::userspace) fn carry(&mut self, context: &mut Context, accepted: Accepted) {
+        let connection = Connection::new(accepted);
+        let key = self.connections.insert(connection);
+        self.dial(context, key);
+    }
+
+    /// Lets a listener accept again.
+    pub(in crate::userspace) fn resume(&mut self, context: &mut Context, key: Key) {
+        if self.listeners.get(key).is_some() {
+            self.watch(context, key);
+        }
+    }
+
+    /// Carries a new connection here, or has it carried by a thread with fewer. Whoever wakes first accepts, and without this that would
+    /// often be the same one.
+    fn place(&mut self, context: &mut Context, accepted: Accepted) {
+        accepted.service.counters.opened();
+        context.shared.open.fetch_add(1, Ordering::Relaxed);
+        let load = |index: &usize| context.shared.threads[*index].open.load(Ordering::Relaxed);
+        let here = context.index;
+        let idlest = (0..context.shared.threads.len())
+            .min_by_key(load)
+            .unwrap_or(here);
+        let most = load(&idlest) + load(&idlest) / 4 + SLACK;
+        let chosen = if load(&here) > most { idlest } else { here };
+        let mailbox = &context.shared.threads[chosen];
+        mailbox.open.fetch_add(1, Ordering::Relaxed);
+        if chosen == here {
+            self.carry(context, accepted);
+        } else {
+            mailbox.post(Message::Carry(accepted));
+        }
+    }
+
+    fn watch(&mut self, context: &mut Context, key: Key) {
+        let Some(port) = self.listeners.get(key) else {
+            return;
+        };
+        let token = Token::Listener(key).pack();
+        if let Err(error) = context.epoll.add(&port.socket, token, Watch::ReadableByOne) {
+            self.complain(context, key, &error.to_string());
+            context.timers.set(context.now + REST, Due::Resume(key));
+        }
+    }
+
+    /// Leaves a listener alone for a while: it would be reported as ready again and again.
+    fn rest(&mut self, context: &mut Context, key: Key, why: &str) {
+        if let Some(port) = self.listeners.get(key) {
+            // Fails only if it is not watched.
+            let _ = context.epoll.remove(&port.socket);
+            context.timers.set(context.now + REST, Due::Resume(key));
+            self.complain(context, key, why);
+        }
+    }
+
+    fn complain(&mut self, context: &Context, key: Key, why: &str) {
+        let now = context.now;
+        let recently = |then| now.saturating_duration_since(then) < COMPLAIN_EVERY;
+        if self.complained.is_some_and(recently) {
+            return;
+        }
+        self.complained = Some(now);
+        if let Some(port) = self.listeners.get(key) {
+            let open = context.shared.open.load(Ordering::Relaxed);
+            tracing::warn!(service = %port.service.name, open, "New connections have to wait: {why}");
+        }
+    }
+}

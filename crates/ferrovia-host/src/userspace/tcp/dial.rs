@@ -1,0 +1,114 @@
+//! Dialling: an endpoint is chosen and connected to, without waiting; one that fails is followed by another.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::Tcp;
+use super::connection::Verdict;
+use crate::userspace::Failure;
+use crate::userspace::slab::Key;
+use crate::userspace::socket;
+use crate::userspace::sys::{Ready, Watch};
+use crate::userspace::worker::{Context, Due, Token};
+
+/// How long each attempt may take; there are no more attempts than these. As in kube-proxy.
+pub(super) const PATIENCE: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+impl Tcp {
+    /// Makes the next attempt, and those after it that fail at once.
+    pub(super) fn dial(&mut self, context: &mut Context, key: Key) {
+        while let Some(patience) = self.attempt(context, key) {
+            let Some(connection) = self.connections.get_mut(key) else {
+                return;
+            };
+            match connection.connect(context.now) {
+                Ok(stream) => return self.await_answer(context, key, stream, patience),
+                Err(error) => connection.attempt_failed(Failure::of(&error)),
+            }
+        }
+    }
+
+    /// The attempt that was under way has failed or succeeded.
+    pub(super) fn on_dialled(&mut self, context: &mut Context, key: Key, ready: Ready) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if ready.failed() {
+            let failure = connection.dial_error();
+            connection.attempt_failed(failure);
+            return self.dial(context, key);
+        }
+        if !ready.writable() {
+            return;
+        }
+        let token = Token::Client(key).pack();
+        let watched = context.epoll.add(connection.client(), token, Watch::Edges);
+        if watched.is_err() {
+            connection.fail(Failure::Limit);
+            return self.end(context, key, Verdict::Reset);
+        }
+        connection.opened(context.now);
+        connection.note_upstream(ready);
+        self.carry_on(context, key);
+    }
+
+    /// An attempt has had its time. If it is still the one under way, the next one follows.
+    pub(in crate::userspace) fn on_dial_timeout(
+        &mut self,
+        context: &mut Context,
+        key: Key,
+        attempt: u8,
+    ) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.attempts() == Some(attempt)
+        {
+            connection.attempt_failed(Failure::TimedOut);
+            self.dial(context, key);
+        }
+    }
+
+    /// How long the next attempt may take. Nothing, and the connection is ended, if there is none left to make.
+    ///
+    /// The client gets a reset, so that it can tell this from an endpoint that had nothing to say.
+    fn attempt(&mut self, context: &mut Context, key: Key) -> Option<Duration> {
+        let connection = self.connections.get_mut(key)?;
+        let attempt = connection.attempts()?;
+        let patience = PATIENCE.get(usize::from(attempt)).copied();
+        if patience.is_some() && connection.choose(context.now) {
+            return patience;
+        }
+        if patience.is_some() {
+            connection.fail(Failure::NoEndpoints);
+        }
+        self.end(context, key, Verdict::Reset);
+        None
+    }
+
+    fn await_answer(
+        &mut self,
+        context: &mut Context,
+        key: Key,
+        stream: TcpStream,
+        patience: Duration,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let token = Token::Upstream(key).pack();
+        if context.epoll.add(&stream, token, Watch::Edges).is_err() {
+            socket::reset_on_close(&stream);
+            connection.fail(Failure::Limit);
+            return self.end(context, key, Verdict::Reset);
+        }
+        connection.set_upstream(stream);
+        if let Some(attempt) = connection.attempts() {
+            let due = Due::Dial(key, attempt);
+            context.timers.set(context.now + patience, due);
+        }
+    }
+}

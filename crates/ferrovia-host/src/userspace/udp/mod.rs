@@ -1,0 +1,295 @@
+//! Datagrams of one thread: from clients to endpoints in flows (`flow.rs`), and the answers back (`outbox.rs`).
+
+mod flow;
+mod outbox;
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::ops::Range;
+use std::time::Duration;
+
+use self::flow::{Flow, Flows, Peer};
+use self::outbox::Outbox;
+use super::datagrams::Batch;
+use super::shared::{ListenerId, Port};
+use super::slab::{Key, Slab};
+use super::sys::Watch;
+use super::worker::{Context, Due, Token};
+use super::{Failure, socket};
+
+/// How many datagrams are read in one call.
+const AT_ONCE: usize = 32;
+/// How often a listener or a flow is read before others have their turn.
+const TURNS: usize = 4;
+/// How long a flow is left alone at most, so that a new idle time-out soon holds for all.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// All flows of a thread, and its listeners.
+pub(super) struct Udp {
+    ports: Slab<Listener>,
+    flows: Flows,
+    inbox: Batch,
+    outbox: Outbox,
+}
+
+/// A listener, and the flows that came by it.
+pub(super) struct Listener {
+    port: Port<UdpSocket>,
+    flows: HashMap<Peer, Key>,
+}
+
+impl Udp {
+    pub(super) fn new(most_flows: usize) -> Self {
+        Self {
+            ports: Slab::new(),
+            flows: Flows::new(most_flows),
+            inbox: Batch::new(AT_ONCE),
+            outbox: Outbox::new(),
+        }
+    }
+
+    /// Serves a listener.
+    pub(super) fn listen(&mut self, context: &mut Context, port: Port<UdpSocket>) {
+        let flows = HashMap::new();
+        let key = self.ports.insert(Listener { port, flows });
+        let Some(listener) = self.ports.get(key) else {
+            return;
+        };
+        let socket = &listener.port.socket;
+        let watched = (context.epoll).add(socket, Token::Port(key).pack(), Watch::Readable);
+        if let Err(error) = watched {
+            let service = &listener.port.service.name;
+            tracing::error!(%service, %error, "Cannot serve datagrams on one of the threads");
+        }
+    }
+
+    /// Closes a listener and its flows.
+    pub(super) fn close(&mut self, id: ListenerId) {
+        for key in self.ports.keys_where(|listener| listener.port.id == id) {
+            let Some(listener) = self.ports.remove(key) else {
+                continue;
+            };
+            for flow in listener.flows.into_values() {
+                self.flows.remove(flow);
+            }
+        }
+    }
+
+    /// Carries datagrams of clients.
+    pub(super) fn on_port(&mut self, context: &mut Context, key: Key) {
+        for _ in 0..TURNS {
+            let Some(listener) = self.ports.get(key) else {
+                return;
+            };
+            let room = 0..self.inbox.slots();
+            match self.inbox.receive(&listener.port.socket, room) {
+                Ok(count) => {
+                    self.carry(context, key, count);
+                    if count < self.inbox.slots() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // An error is told once and then forgotten by the socket; datagrams may wait behind it.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes what an endpoint answered.
+    pub(super) fn on_flow(&mut self, context: &mut Context, key: Key) {
+        for _ in 0..TURNS {
+            let Some(flow) = self.flows.get(key) else {
+                return;
+            };
+            match self.outbox.receive(flow) {
+                Ok((count, drained)) => {
+                    if count > 0 {
+                        self.flows.touch(key, context.now);
+                    }
+                    if drained {
+                        return;
+                    }
+                    // The outbox is full.
+                    self.flush();
+                }
+                Err(error) => return self.fail(key, Failure::of(&error)),
+            }
+        }
+    }
+
+    /// Sends the answers that have been gathered.
+    pub(super) fn flush(&mut self) {
+        self.outbox.flush(&self.ports);
+    }
+
+    /// A flow may have been silent for too long.
+    pub(super) fn on_idle(&mut self, context: &mut Context, key: Key) {
+        let Some(flow) = self.flows.get(key) else {
+            return;
+        };
+        let until = flow.used + flow.service.idle();
+        if until > context.now {
+            let next = until.min(context.now + CHECK_EVERY);
+            context.timers.set(next, Due::Flow(key));
+        } else {
+            self.end(key);
+        }
+    }
+
+    /// Ends the flows of endpoints that have gone.
+    pub(super) fn drop_gone(&mut self) {
+        for key in self.flows.keys_where(|flow| flow.target.is_gone()) {
+            self.end(key);
+        }
+    }
+
+    /// Sends what was read to the endpoints: datagrams in a row that are of one flow in one call.
+    fn carry(&mut self, context: &mut Context, port: Key, count: usize) {
+        let mut slot = 0;
+        while slot < count {
+            let Some(peer) = self.peer(slot) else {
+                slot += 1;
+                continue;
+            };
+            let same = (slot + 1..count).find(|next| self.peer(*next) != Some(peer));
+            let run = slot..same.unwrap_or(count);
+            slot = run.end;
+            self.send(context, port, peer, run);
+        }
+    }
+
+    fn peer(&self, slot: usize) -> Option<Peer> {
+        Some(Peer {
+            client: self.inbox.peer(slot)?,
+            local: self.inbox.local(slot),
+        })
+    }
+
+    /// Sends datagrams of one client. A flow that turns out to have failed is replaced, once, so that the datagram that found out is not
+    /// lost.
+    fn send(&mut self, context: &mut Context, port: Key, peer: Peer, mut run: Range<usize>) {
+        for _ in 0..2 {
+            let Some(key) = self.flow_of(context, port, peer) else {
+                return;
+            };
+            while !run.is_empty() {
+                let Some(flow) = self.flows.get(key) else {
+                    return;
+                };
+                match self.inbox.send(&flow.socket, run.clone()) {
+                    Ok(sent) => {
+                        let slots = run.start..run.start + sent.max(1);
+                        let bytes = slots.clone().map(|slot| self.inbox.len(slot) as u64);
+                        flow.count(bytes.sum(), 0);
+                        run.start = slots.end;
+                    }
+                    // No room, or one that is too long for the way: a datagram may be lost.
+                    Err(error) if is_passing(&error) => run.start += 1,
+                    Err(error) => {
+                        self.fail(key, Failure::of(&error));
+                        break;
+                    }
+                }
+            }
+            if run.is_empty() {
+                return self.flows.touch(key, context.now);
+            }
+        }
+    }
+
+    /// The flow of a client, made if there is none; nothing if there cannot be one.
+    fn flow_of(&mut self, context: &mut Context, port: Key, peer: Peer) -> Option<Key> {
+        let known = self.ports.get(port)?.flows.get(&peer).copied();
+        if let Some(key) = known {
+            // The endpoint may have gone this moment, with the message still on its way.
+            if self
+                .flows
+                .get(key)
+                .is_some_and(|flow| !flow.target.is_gone())
+            {
+                return Some(key);
+            }
+            self.end(key);
+        }
+        while self.flows.is_full() {
+            self.end_oldest()?;
+        }
+        self.new_flow(context, port, peer)
+    }
+
+    fn new_flow(&mut self, context: &mut Context, port: Key, peer: Peer) -> Option<Key> {
+        let service = self.ports.get(port)?.port.service.clone();
+        let Some(target) = service.pick(context.now, peer.client.ip(), &[]) else {
+            service.counters.failed(Failure::NoEndpoints);
+            return None;
+        };
+        let socket = match socket::connect_udp(target.address) {
+            // Out of descriptors: one that is least missed makes room.
+            Err(error) if Failure::of(&error) == Failure::Limit => {
+                self.end_oldest();
+                socket::connect_udp(target.address)
+            }
+            result => result,
+        };
+        let flow = match socket {
+            Ok(socket) => Flow::new(socket, service, target, port, peer, context.now),
+            Err(error) => {
+                service.counters.failed(Failure::of(&error));
+                target.counters.failed(Failure::of(&error));
+                return None;
+            }
+        };
+        let idle = flow.service.idle();
+        let key = self.flows.insert(flow);
+        let flow = self.flows.get(key)?;
+        let token = Token::Flow(key).pack();
+        if context
+            .epoll
+            .add(&flow.socket, token, Watch::Readable)
+            .is_err()
+        {
+            self.fail(key, Failure::Limit);
+            return None;
+        }
+        let next = context.now + idle.min(CHECK_EVERY);
+        context.timers.set(next, Due::Flow(key));
+        self.ports.get_mut(port)?.flows.insert(peer, key);
+        Some(key)
+    }
+
+    /// Ends a flow that failed; its client may get another endpoint next time.
+    fn fail(&mut self, key: Key, failure: Failure) {
+        if let Some(flow) = self.flows.get(key) {
+            flow.service.counters.failed(failure);
+            flow.target.counters.failed(failure);
+            flow.service.forget(flow.peer.client.ip());
+            self.end(key);
+        }
+    }
+
+    fn end_oldest(&mut self) -> Option<()> {
+        let oldest = self.flows.oldest()?;
+        if let Some(flow) = self.flows.get(oldest) {
+            flow.service.counters.failed(Failure::Limit);
+        }
+        self.end(oldest);
+        Some(())
+    }
+
+    fn end(&mut self, key: Key) {
+        if let Some(flow) = self.flows.remove(key)
+            && let Some(listener) = self.ports.get_mut(flow.port)
+        {
+            listener.flows.remove(&flow.peer);
+        }
+    }
+}
+
+/// Whether an error concerns one datagram and not its flow.
+fn is_passing(error: &std::io::Error) -> bool {
+    let errno = error.raw_os_error();
+    error.kind() == ErrorKind::WouldBlock
+        || matches!(errno, Some(libc::EMSGSIZE | libc::ENOBUFS | libc::EPERM))
+}

@@ -1,0 +1,111 @@
+//! The dummy device and its addresses.
+
+use std::net::IpAddr;
+
+use ferrovia_host::link::{Change, Changed, DummyDevice, Error};
+use ferrovia_lab::uml::suite::Test;
+
+use crate::support::{in_namespace, run};
+
+pub(crate) const TESTS: [Test; 3] = [
+    ("a device is made and removed", a_device_is_made_and_removed),
+    ("addresses come and go", addresses_come_and_go),
+    (
+        "a device of another kind is not touched",
+        a_device_of_another_kind_is_not_touched,
+    ),
+];
+
+const NAME: &str = "kube-ipvs0";
+
+fn a_device_is_made_and_removed() {
+    in_namespace(|| {
+        let mut device = DummyDevice::open(NAME).unwrap();
+        assert_eq!(device.find().unwrap(), None);
+        assert_eq!(device.addresses().unwrap(), [] as [IpAddr; 0]);
+        let number = device.ensure().unwrap();
+        assert_eq!(device.ensure().unwrap(), number);
+        let shown = run("ip -d link show kube-ipvs0");
+        assert!(
+            shown.contains("dummy") && shown.contains("state DOWN") && !shown.contains(",UP"),
+            "{shown}"
+        );
+        assert!(device.remove().unwrap());
+        assert!(!device.remove().unwrap());
+        assert_eq!(run("ip -br link"), run("ip -br link show lo"));
+    });
+}
+
+fn addresses_come_and_go() {
+    in_namespace(|| {
+        let mut device = DummyDevice::open(NAME).unwrap();
+        device.ensure().unwrap();
+        let four: IpAddr = [10, 96, 0, 1].into();
+        let six: IpAddr = "fd00::1".parse().unwrap();
+        let both = [Change::Bind(four), Change::Bind(six)];
+        assert_eq!(
+            device.change(&both).unwrap(),
+            Changed {
+                bound: 2,
+                unbound: 0
+            }
+        );
+        assert_eq!(device.change(&both).unwrap(), Changed::default());
+        assert_eq!(device.addresses().unwrap(), [four, six]);
+        let elsewhere: [IpAddr; 2] = [[127, 0, 0, 1].into(), "::1".parse().unwrap()];
+        assert_eq!(device.addresses_elsewhere().unwrap(), elsewhere);
+        // The node takes packets to both for its own, although the device is down.
+        for address in [four, six] {
+            let route = run(&format!("ip route get {address}"));
+            assert!(route.starts_with("local"), "{route}");
+        }
+        let away = [Change::Unbind(four), Change::Unbind([10, 96, 0, 9].into())];
+        assert_eq!(
+            device.change(&away).unwrap(),
+            Changed {
+                bound: 0,
+                unbound: 1
+            }
+        );
+        assert_eq!(device.addresses().unwrap(), [six]);
+        // A bad one is named and does not keep the others from being changed.
+        let some = [
+            Change::Bind([224, 0, 0, 1].into()),
+            Change::Bind("ff02::1".parse().unwrap()),
+            Change::Bind(four),
+        ];
+        match device.change(&some) {
+            Err(Error::Address {
+                address,
+                binding: true,
+                ..
+            }) => assert!(address.is_multicast()),
+            other => panic!("{other:?}"),
+        }
+        assert!(device.addresses().unwrap().contains(&four));
+    });
+}
+
+fn a_device_of_another_kind_is_not_touched() {
+    in_namespace(|| {
+        run("ip link add kube-ipvs0 type bridge");
+        let mut device = DummyDevice::open(NAME).unwrap();
+        let errors = [
+            device.ensure().map(drop).unwrap_err(),
+            device.remove().map(drop).unwrap_err(),
+            device
+                .change(&[Change::Bind([10, 96, 0, 1].into())])
+                .map(drop)
+                .unwrap_err(),
+        ];
+        for error in errors {
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("the device kube-ipvs0 is of kind bridge"),
+                "{error}"
+            );
+        }
+        run("ip link show kube-ipvs0");
+    });
+}

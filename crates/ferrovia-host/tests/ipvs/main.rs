@@ -1,0 +1,66 @@
+//! The ipvs mode's kernel half on a real IPVS kernel: user-mode Linux, booted once for all of it. Needs root.
+//!
+//! `cargo test -p ferrovia-host --test ipvs -- drain` runs the tests whose names contain a word.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+/// The whole applier: steps, what is read back, failures in the middle.
+mod applier;
+/// Destinations that wait for their connections.
+mod drain;
+/// How long much of everything takes, beside the tools.
+mod figures;
+/// The dummy device and its addresses.
+mod link;
+/// What IPVS says of itself, its time-outs and schedulers, kernel settings.
+mod node;
+/// The planner and the applier together.
+mod planner;
+/// Virtual servers, compared with what ipvsadm prints.
+mod servers;
+/// Sets, compared with what ipset prints.
+#[path = "../ipset/sets.rs"]
+mod sets;
+#[path = "../../../ferrovia-core/tests/shapes/mod.rs"]
+#[allow(
+    dead_code,
+    reason = "what it says about rules of the iptables mode is not of use here"
+)]
+mod shapes;
+/// Namespaces, commands and short names for values.
+#[path = "../ipset/support.rs"]
+mod support;
+
+use std::process::ExitCode;
+
+use ferrovia_lab::uml::suite::{self, Test};
+
+fn main() -> ExitCode {
+    let all: [&[Test]; 8] = [
+        &servers::TESTS,
+        &node::TESTS,
+        &link::TESTS,
+        &SETS,
+        &applier::TESTS,
+        &planner::TESTS,
+        &drain::TESTS,
+        &figures::TESTS,
+    ];
+    suite::main(&all.concat())
+}
+
+/// The same that run on the machine's own kernel too.
+const SETS: [Test; 4] = [
+    (
+        "sets are as the tool prints them",
+        sets::sets_are_as_the_tool_prints_them,
+    ),
+    ("sets of the tool are read", sets::sets_of_the_tool_are_read),
+    (
+        "a refused change of a set is named",
+        sets::a_refused_change_is_named,
+    ),
+    (
+        "a set is swapped and destroyed",
+        sets::a_set_is_swapped_and_destroyed,
+    ),
+];

@@ -1,0 +1,98 @@
+//! What IPVS says of itself, its time-outs and schedulers, kernel settings.
+
+use ferrovia_core::dialect::ipvs::Scheduler;
+use ferrovia_host::ipvs::settings::{self, KernelVersion};
+use ferrovia_host::ipvs::{Error, Ipvs, Timeouts};
+use ferrovia_host::sysctl::{Files, Setting, Settings as _};
+use ferrovia_lab::uml::suite::Test;
+
+use crate::support::{in_namespace, run};
+
+pub(crate) const TESTS: [Test; 4] = [
+    ("ipvs introduces itself", ipvs_introduces_itself),
+    ("time-outs are set one by one", time_outs_are_set_one_by_one),
+    (
+        "schedulers are found without a trace",
+        schedulers_are_found_without_a_trace,
+    ),
+    ("settings are made once", settings_are_made_once),
+];
+
+fn ipvs_introduces_itself() {
+    in_namespace(|| {
+        let info = Ipvs::open().unwrap().info().unwrap();
+        assert_eq!(info.version, (1, 2, 1));
+        assert!(info.table_size >= 256);
+    });
+}
+
+fn time_outs_are_set_one_by_one() {
+    in_namespace(|| {
+        let mut ipvs = Ipvs::open().unwrap();
+        let before = ipvs.timeouts().unwrap();
+        ipvs.set_timeouts(Timeouts {
+            tcp_fin: 7,
+            ..Timeouts::default()
+        })
+        .unwrap();
+        assert_eq!(
+            ipvs.timeouts().unwrap(),
+            Timeouts {
+                tcp_fin: 7,
+                ..before
+            }
+        );
+        assert_eq!(
+            run("ipvsadm -L --timeout").trim(),
+            format!("Timeout (tcp tcpfin udp): {} 7 {}", before.tcp, before.udp)
+        );
+    });
+}
+
+fn schedulers_are_found_without_a_trace() {
+    in_namespace(|| {
+        // Somebody may use our mark.
+        run("ipvsadm -A -f 2118388225 -s rr");
+        let before = run("ipvsadm -S -n");
+        let mut ipvs = Ipvs::open().unwrap();
+        let names: Vec<String> = ipvs
+            .schedulers()
+            .unwrap()
+            .iter()
+            .map(Scheduler::to_string)
+            .collect();
+        // This kernel is older than the last of the names.
+        assert_eq!(names, Scheduler::NAMES[..13]);
+        ipvs.require_scheduler(Scheduler::MH).unwrap();
+        let missing = Scheduler::known("twos").unwrap();
+        let error = ipvs.require_scheduler(missing).unwrap_err();
+        assert!(matches!(error, Error::NoScheduler { .. }));
+        assert!(
+            error.to_string().contains("no scheduler twos")
+                && error.to_string().contains("rr, wrr"),
+            "{error}"
+        );
+        assert_eq!(run("ipvsadm -S -n"), before);
+    });
+}
+
+fn settings_are_made_once() {
+    in_namespace(|| {
+        let files = Files::of_this_machine();
+        let kernel = KernelVersion::running();
+        assert!(kernel.is_some());
+        let changed = settings::make(&files, kernel, true).unwrap();
+        assert!(
+            changed.contains(&Setting::IPVS_CONNTRACK) && changed.contains(&Setting::ARP_ANNOUNCE)
+        );
+        assert_eq!(files.read(Setting::IPVS_EXPIRE_NODEST_CONN).unwrap(), 1);
+        assert_eq!(settings::make(&files, kernel, true).unwrap(), []);
+        let error = settings::make(&Files::below("/nowhere"), kernel, false).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("sysctl -w net.ipv4.vs.conntrack=1"),
+            "{error}"
+        );
+    });
+}

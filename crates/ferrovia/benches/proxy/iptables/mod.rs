@@ -1,0 +1,142 @@
+//! The iptables mode: the whole daemon, through the API server, with each of the two kinds of iptables tools.
+//!
+//! The daemon is measured as in [`crate::api`]. Beside it stands what the tools need by themselves, in the same run ([`floor`]): they are
+//! programs of others, and no proxy that uses them is faster than they are.
+
+mod floor;
+mod phases;
+mod report;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use ferrovia_host::iptables::Backend;
+use ferrovia_lab::{Pod, Role};
+
+use crate::api::daemon::{Launch, Node};
+use crate::api::objects;
+use crate::cluster::Size;
+use crate::connect::{CLIENT, is_answered, who_answers};
+use crate::figures::Samples;
+use crate::process::Memory;
+use crate::{Extent, TINY};
+
+use floor::Floor;
+use phases::Phases;
+
+/// The kinds of tools.
+const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
+/// How often something is changed, and how often something is added.
+const CHANGES: usize = 100;
+/// Memory is looked at this long after the start.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Who tries to connect while the proxy starts; all other calls come from another pod. See [`crate::api`].
+const EARLY_CLIENT: Role = Role::PodD;
+
+/// The figures of a size with one kind of tools.
+struct Figures {
+    backend: Backend,
+    size: Size,
+    /// From the start of the process until the last service answered.
+    start: Duration,
+    /// What the first sync's time went to.
+    phases: Phases,
+    /// From a change of an endpoint until the new one answered.
+    changes: Samples,
+    /// From a new service until it answered.
+    additions: Samples,
+    /// When all that was done.
+    memory: Memory,
+    floor: Floor,
+}
+
+/// Measures, and answers with the section of the page.
+pub(crate) fn section(extent: Extent) -> anyhow::Result<String> {
+    let (size, changes) = match extent {
+        Extent::Tiny => (TINY, 2),
+        Extent::Quick => (Size::new(1_000, 2), CHANGES),
+        Extent::Full => (Size::new(10_000, 2), CHANGES),
+    };
+    let mut results = Vec::new();
+    for backend in BACKENDS {
+        eprintln!("measuring {size} in the iptables mode with {backend} ...");
+        results.push(measure(size, backend, changes)?);
+    }
+    Ok(report::section(&results))
+}
+
+fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figures> {
+    let mut node = Node::new(objects::all(size))?;
+    let launch = Launch {
+        mode: "iptables",
+        // The tools' lock is the whole machine's unless they are told otherwise.
+        environment: vec![("XTABLES_LOCKFILE", node.file("xtables.lock"))],
+    };
+    choose(&node, &launch, backend)?;
+    std::thread::sleep(SETTLE);
+    let begin = Instant::now();
+    node.start(&launch)?;
+    let start = {
+        let _inside = node.world.enter(EARLY_CLIENT)?;
+        node.until(begin, || Ok(is_answered(objects::address(size.last()))))?
+    };
+    let phases = Phases::of_first_sync(&node)?;
+    let floor = floor::measure(&node, &launch, size, backend, changes)?;
+    let additions = additions(&node, size, changes)?;
+    let changes = self::changes(&node, size, changes)?;
+    std::thread::sleep(SETTLE);
+    Ok(Figures {
+        backend,
+        size,
+        start,
+        phases,
+        changes,
+        additions,
+        memory: node.memory()?,
+        floor,
+    })
+}
+
+/// Says which tools the node uses, as a kubelet does: by using them.
+fn choose(node: &Node, launch: &Launch, backend: Backend) -> anyhow::Result<()> {
+    let said = node
+        .world
+        .exec(Role::Node, backend.as_str())
+        .args(["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"])
+        .envs(launch.environment.clone())
+        .output()
+        .with_context(|| format!("cannot start {backend}"))?;
+    let complaint = String::from_utf8_lossy(&said.stderr);
+    ensure!(said.status.success(), "{backend}: {complaint}");
+    Ok(())
+}
+
+/// Moves the last service between two pods; the clock runs from the moment the server is given the slice.
+fn changes(node: &Node, size: Size, times: usize) -> anyhow::Result<Samples> {
+    let _inside = node.world.enter(CLIENT)?;
+    let service = size.last();
+    let mut samples = Samples::default();
+    let pods = [Pod::C, objects::FIRST_POD].into_iter().cycle();
+    for pod in pods.take(times) {
+        let begin = Instant::now();
+        node.server.apply(objects::slice_at_pod(service, pod))?;
+        samples.add(node.until(begin, || {
+            Ok(who_answers(objects::address(service))? == pod.name())
+        })?);
+    }
+    Ok(samples)
+}
+
+/// Adds services; the clock runs from the moment the server is given the Service.
+fn additions(node: &Node, size: Size, times: usize) -> anyhow::Result<Samples> {
+    let _inside = node.world.enter(CLIENT)?;
+    let mut samples = Samples::default();
+    for number in size.services..size.services + times {
+        let begin = Instant::now();
+        node.server.apply(objects::service(number))?;
+        node.server
+            .apply(objects::slice_at_pod(number, objects::FIRST_POD))?;
+        samples.add(node.until(begin, || Ok(is_answered(objects::address(number))))?);
+    }
+    Ok(samples)
+}

@@ -1,0 +1,240 @@
+//! The socket on which commands ask the daemon. Whoever may open it is decided by its file's mode: the daemon's user alone.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::UnixListener;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::Admin;
+use crate::http::answer::Answer;
+use crate::http::pool::Pool;
+use crate::http::server::{Handler, serve};
+
+/// How many clients may be connected.
+const CONNECTIONS: usize = 64;
+/// How many may wait to be.
+const BACKLOG: i32 = 16;
+/// The pause between two tries to get the socket from a daemon that is about to end.
+const RETRY: Duration = Duration::from_secs(5);
+/// Listeners to events stay; everybody else is done in a moment.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+enum SocketError {
+    #[error("another daemon answers there")]
+    Taken,
+    #[error("there is something that is not a socket")]
+    NotASocket,
+    #[error("cannot make its folder: {0}")]
+    Folder(io::Error),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// The socket at work, or trying to be; its file goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct AdminSocket {
+    task: AbortHandle,
+    file: Arc<Mutex<Option<OwnFile>>>,
+}
+
+/// A file of ours, told from another's by its number.
+#[derive(Debug)]
+struct OwnFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        self.task.abort();
+        let file = self
+            .file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(file) = file {
+            file.remove();
+        }
+    }
+}
+
+impl OwnFile {
+    /// A successor may have put its own there.
+    fn remove(&self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Starts to answer on a socket. If it cannot be had that is a warning, and tried again: nothing depends on it.
+pub(crate) fn serve_socket(runtime: &Handle, path: &Path, admin: Arc<Admin>) -> AdminSocket {
+    let file = Arc::new(Mutex::new(None));
+    let first = open(path)
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "commands cannot ask this daemon; trying again every 5 s"))
+        .ok();
+    let (path, own) = (path.to_owned(), Arc::clone(&file));
+    let task = runtime.spawn(async move {
+        let listener = wait_for(first, &path, &own).await;
+        tracing::info!(path = %path.display(), "listening for commands");
+        serve(
+            listener,
+            Arc::new(Commands(admin)),
+            Arc::new(Pool::new(CONNECTIONS)),
+        )
+        .await;
+    });
+    AdminSocket {
+        task: task.abort_handle(),
+        file,
+    }
+}
+
+struct Commands(Arc<Admin>);
+
+impl Handler for Commands {
+    const LIFETIME: Duration = LIFETIME;
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        super::answer(&self.0, request.method(), request.uri()).await
+    }
+}
+
+async fn wait_for(
+    first: Option<std::os::unix::net::UnixListener>,
+    path: &Path,
+    own: &Mutex<Option<OwnFile>>,
+) -> UnixListener {
+    let mut next = first;
+    loop {
+        if let Some(listener) = next {
+            let inode = fs::symlink_metadata(path).map(|it| it.ino());
+            *own.lock().unwrap_or_else(PoisonError::into_inner) = inode.ok().map(|inode| OwnFile {
+                path: path.to_owned(),
+                inode,
+            });
+            match UnixListener::from_std(listener) {
+                Ok(listener) => return listener,
+                Err(error) => tracing::warn!(%error, "cannot wait for commands"),
+            }
+        }
+        sleep(RETRY).await;
+        // That it failed is known; the same every five seconds is no news.
+        next = open(path)
+            .inspect_err(|error| tracing::debug!(%error, "still no socket for commands"))
+            .ok();
+    }
+}
+
+/// Makes the socket under another name, closes it to others, and only then lets it be found and answer.
+fn open(path: &Path) -> Result<std::os::unix::net::UnixListener, SocketError> {
+    make_folder(path).map_err(SocketError::Folder)?;
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket),
+        Ok(_) if UnixStream::connect(path).is_ok() => return Err(SocketError::Taken),
+        _ => {}
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let _ = fs::remove_file(&beside);
+    let made = make(&beside).and_then(|listener| {
+        fs::rename(&beside, path)?;
+        Ok(listener)
+    });
+    if made.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    Ok(made?)
+}
+
+/// Nobody can connect before it listens, and it listens only once its mode is right.
+fn make(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Only a folder that is made here gets its mode from us.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent().filter(|folder| !folder.exists()) else {
+        return Ok(());
+    };
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ferrovia-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(path)
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.0.join("run/admin.sock")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn only_its_owner_may_open_it() {
+        let folder = Folder::new("socket-mode");
+        let _listener = open(&folder.socket()).unwrap();
+        assert_eq!(mode(&folder.socket()), 0o600);
+        assert_eq!(mode(folder.socket().parent().unwrap()), 0o755);
+        let beside: Vec<_> = fs::read_dir(folder.0.join("run")).unwrap().collect();
+        assert_eq!(beside.len(), 1);
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = Folder::new("socket-stale");
+        let listener = open(&folder.socket()).unwrap();
+        assert!(matches!(open(&folder.socket()), Err(SocketError::Taken)));
+        drop(listener);
+        assert!(open(&folder.socket()).is_ok());
+    }
+
+    #[test]
+    fn other_peoples_files_stay() {
+        let folder = Folder::new("socket-file");
+        fs::create_dir_all(folder.0.join("run")).unwrap();
+        fs::write(folder.socket(), "precious").unwrap();
+        assert!(matches!(
+            open(&folder.socket()),
+            Err(SocketError::NotASocket)
+        ));
+        assert_eq!(fs::read_to_string(folder.socket()).unwrap(), "precious");
+    }
+}

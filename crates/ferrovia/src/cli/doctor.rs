@@ -1,0 +1,105 @@
+//! `ferrovia doctor`
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use ferrovia_core::store::Store;
+
+use super::given::{self, GivenFlags};
+use super::output::print;
+use crate::doctor::text::{Colour, Text};
+use crate::doctor::{Asked, NodePort, examine, gather, to_json};
+
+/// What the program ends with if it could not look.
+const COULD_NOT_LOOK: u8 = 3;
+
+/// Flags of `ferrovia doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    given: GivenFlags,
+
+    /// How to print the report
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+
+    /// Make no connections in a network namespace of their own
+    #[arg(long)]
+    no_self_test: bool,
+}
+
+/// For whom a report is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Looks at this node and prints what it found. Could it not even begin, that is another exit code than bad news.
+pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let asked = match asked(args) {
+        Ok(asked) => asked,
+        Err(error) => {
+            eprintln!("ferrovia: {error:#}");
+            return Ok(ExitCode::from(COULD_NOT_LOOK));
+        }
+    };
+    let report = examine(&gather(&asked));
+    match args.output {
+        Format::Json => print(format_args!("{:#}\n", to_json(&report)))?,
+        Format::Text => print(Text {
+            report: &report,
+            colour: colour(),
+        })?,
+    }
+    Ok(ExitCode::from(report.exit_code()))
+}
+
+fn asked(args: &DoctorArgs) -> anyhow::Result<Asked> {
+    let mut asked = Asked {
+        self_test: !args.no_self_test,
+        ..Asked::default()
+    };
+    if args.given.has_objects() {
+        let config = args.given.config(None)?;
+        asked.mode = config.mode;
+        asked.node_ports = Some(node_ports(&mut given::store(&config)?));
+    }
+    Ok(asked)
+}
+
+fn node_ports(store: &mut Store) -> Vec<NodePort> {
+    let keys = store.take_touched().services;
+    let services = keys.iter().filter_map(|key| store.service(key));
+    let mut found = Vec::new();
+    for service in services {
+        for port in &service.ports {
+            let Some(node_port) = port.node_port else {
+                continue;
+            };
+            let service = match &*port.name {
+                "" => service.key.to_string(),
+                name => format!("{}:{name}", service.key),
+            };
+            found.push(NodePort {
+                port: node_port,
+                protocol: port.protocol,
+                service,
+            });
+        }
+    }
+    found
+}
+
+/// Colours are for terminals, and for those who have not asked for none.
+fn colour() -> Colour {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if std::io::stdout().is_terminal() && !unwanted {
+        Colour::On
+    } else {
+        Colour::Off
+    }
+}

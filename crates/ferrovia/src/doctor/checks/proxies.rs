@@ -1,0 +1,273 @@
+//! Who else does our work, or did.
+
+use super::super::facts::Facts;
+use super::super::finding::{Area, Finding, In};
+use super::settings::SERVICE_DEVICE;
+use super::some_of;
+use crate::config::ModeName;
+
+const PROXIES: In = In(Area::Proxies);
+/// Programs that send connections to Services, by the names of their processes.
+const OTHERS: [(&str, &str); 3] = [
+    (
+        "cilium-agent",
+        "Cilium, which can be set to replace kube-proxy",
+    ),
+    (
+        "kube-router",
+        "kube-router, which can be set to be a service proxy",
+    ),
+    ("antrea-agent", "Antrea, whose AntreaProxy does the same"),
+];
+
+pub(super) fn check(facts: &Facts) -> Vec<Finding> {
+    let findings = [
+        two_running(facts),
+        others(facts),
+        kube_proxy_tables(facts),
+        iptables_chains(facts),
+        our_tables(facts),
+        service_device(facts),
+        mix(facts),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+fn two_running(facts: &Facts) -> Option<Finding> {
+    let is_proxy = |name: &str| matches!(name, "kube-proxy" | "ferrovia");
+    let running: Vec<String> = facts
+        .processes
+        .iter()
+        .filter(|process| is_proxy(&process.name))
+        .map(ToString::to_string)
+        .collect();
+    (running.len() > 1).then(|| {
+        PROXIES.problem(
+            "proxies/two-running",
+            format!("two proxies run at once: {}", some_of(&running, 4)),
+            "Each takes the other's rules for leftovers and removes or repairs them, again and again; which of the two decides about a connection is chance.",
+            "Stop one of them, such as the DaemonSet of kube-proxy: kubectl -n kube-system delete daemonset kube-proxy",
+        )
+    })
+}
+
+fn others(facts: &Facts) -> Option<Finding> {
+    let mut processes = facts.processes.iter();
+    let found = processes.find_map(|process| {
+        let mut others = OTHERS.iter();
+        others.find(|(name, _)| *name == process.name)
+    });
+    found.map(|(_, what)| {
+        PROXIES.note(
+            "proxies/other-program",
+            format!("{what}, runs here"),
+            "If it does, connections to Services may never reach our rules.",
+            "Let one of the two do it: switch its own service proxy off, or do without this one.",
+        )
+    })
+}
+
+fn kube_proxy_tables(facts: &Facts) -> Option<Finding> {
+    let check = "proxies/kube-proxy-nftables";
+    let proxies = &facts.proxies;
+    if proxies.kube_proxy_tables.is_empty() {
+        return None;
+    }
+    let families: Vec<_> = proxies
+        .kube_proxy_tables
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let what = format!(
+        "there are nftables rules of a kube-proxy ({})",
+        families.join(", ")
+    );
+    Some(if proxies.ours.is_empty() {
+        PROXIES.note(
+            check,
+            what,
+            "They work as long as they are there. The nftables mode replaces them in the step that writes its own.",
+            "",
+        )
+    } else {
+        PROXIES.problem(
+            check,
+            what,
+            "Ours are there too. Both decide about the same connections, and theirs are of the moment when that kube-proxy ended.",
+            "See that no kube-proxy runs here, then: ferrovia cleanup --kube-proxy, and start Ferrovia again",
+        )
+    })
+}
+
+fn iptables_chains(facts: &Facts) -> Option<Finding> {
+    let check = "proxies/kube-proxy-iptables";
+    let proxies = &facts.proxies;
+    // In this mode our chains have kube-proxy's names.
+    if proxies.iptables_chains.is_empty()
+        || matches!(facts.mode, Some(ModeName::Iptables | ModeName::Ipvs))
+    {
+        return None;
+    }
+    let tools: Vec<_> = proxies
+        .iptables_chains
+        .iter()
+        .map(|(tool, chains)| format!("{chains} chains in {tool}"))
+        .collect();
+    let what = format!(
+        "there are iptables rules of a kube-proxy: {}",
+        some_of(&tools, 4)
+    );
+    Some(if proxies.ours.is_empty() {
+        PROXIES.note(
+            check,
+            what,
+            "They work as long as they are there. The nftables mode removes them once its own are in force.",
+            "",
+        )
+    } else {
+        PROXIES.problem(
+            check,
+            what,
+            "Ours are in force too. Both decide about the same connections, and theirs may lead to pods that are gone.",
+            "See that no kube-proxy runs here, then: ferrovia cleanup --kube-proxy, and start Ferrovia again",
+        )
+    })
+}
+
+fn our_tables(facts: &Facts) -> Option<Finding> {
+    let other = facts.mode.filter(|mode| *mode != ModeName::Nftables)?;
+    (!facts.proxies.ours.is_empty()).then(|| {
+        PROXIES.warning(
+            "proxies/our-nftables",
+            format!("there are rules of our nftables mode, but the mode is {}", other.name()),
+            "Both are in force until the new mode has taken over, which it does when it first writes.",
+            "If Ferrovia has run in the new mode since, see its log; else start it, or: ferrovia cleanup",
+        )
+    })
+}
+
+fn service_device(facts: &Facts) -> Option<Finding> {
+    let mut links = facts.links.iter();
+    let is_there = links.any(|link| link.name == SERVICE_DEVICE);
+    let is_used = facts.mode == Some(ModeName::Ipvs)
+        || (facts.mode.is_none() && facts.proxies.ours.is_empty());
+    (is_there && !is_used).then(|| {
+        PROXIES.warning(
+            "proxies/ipvs-device",
+            format!("the device {SERVICE_DEVICE} of the ipvs mode is still there"),
+            "The addresses on it are the node's own as far as the kernel is concerned: other nodes' traffic to them may end here, and ipvs may still answer.",
+            "kube-proxy --cleanup of the version that made it, or: ip link delete kube-ipvs0; ipvsadm --clear if nobody else uses ipvs",
+        )
+    })
+}
+
+fn mix(facts: &Facts) -> Option<Finding> {
+    let rulesets = &facts.proxies.rulesets;
+    if rulesets.len() < 2 {
+        return None;
+    }
+    let tools: Vec<String> = rulesets.values().flatten().cloned().collect();
+    Some(PROXIES.warning(
+        "proxies/iptables-mix",
+        format!("both of the kernel's iptables rulesets are in use: {}", some_of(&tools, 4)),
+        "Packets meet both, in an order that nobody has planned, and each tool shows only its own half.",
+        "Find out who writes the legacy one (often an image with old tools), let it use iptables-nft, then flush the legacy rules or reboot.",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrovia_core::family::Family;
+    use ferrovia_host::survey::chains::Ruleset;
+    use ferrovia_host::survey::links::Link;
+    use ferrovia_host::survey::processes::Process;
+
+    use super::super::super::finding::Severity;
+    use super::super::tests::found;
+    use super::*;
+
+    fn running(names: &[&str]) -> Facts {
+        let process = |(pid, name): (usize, &&str)| Process {
+            pid: pid as u32 + 100,
+            name: (*name).to_owned(),
+        };
+        Facts {
+            processes: names.iter().enumerate().map(process).collect(),
+            ..Facts::default()
+        }
+    }
+
+    fn severity(facts: &Facts, name: &str) -> Option<Severity> {
+        found(&check(facts), name).map(|finding| finding.severity)
+    }
+
+    #[test]
+    fn two_proxies_are_one_too_many() {
+        let name = "proxies/two-running";
+        assert_eq!(severity(&running(&["kubelet", "kube-proxy"]), name), None);
+        let both = running(&["ferrovia", "kube-proxy"]);
+        assert_eq!(severity(&both, name), Some(Severity::Problem));
+        let cilium = running(&["cilium-agent"]);
+        assert_eq!(
+            severity(&cilium, "proxies/other-program"),
+            Some(Severity::Note)
+        );
+    }
+
+    #[test]
+    fn rules_of_a_predecessor_are_a_problem_beside_ours_only() {
+        let mut facts = Facts::default();
+        facts.proxies.kube_proxy_tables = vec![Family::V4];
+        facts.proxies.iptables_chains = [("iptables-nft".to_owned(), 12)].into();
+        let both = ["proxies/kube-proxy-nftables", "proxies/kube-proxy-iptables"];
+        for name in both {
+            assert_eq!(severity(&facts, name), Some(Severity::Note));
+        }
+        facts.proxies.ours = vec![Family::V4];
+        for name in both {
+            assert_eq!(severity(&facts, name), Some(Severity::Problem));
+        }
+        facts.mode = Some(ModeName::Iptables);
+        assert_eq!(severity(&facts, "proxies/kube-proxy-iptables"), None);
+        assert_eq!(
+            severity(&facts, "proxies/our-nftables"),
+            Some(Severity::Warning)
+        );
+    }
+
+    #[test]
+    fn the_device_of_another_mode_is_a_leftover() {
+        let name = "proxies/ipvs-device";
+        let device = Link {
+            name: SERVICE_DEVICE.into(),
+            kind: "dummy".into(),
+            mtu: 1500,
+            is_up: false,
+            is_loopback: false,
+            has_master: false,
+        };
+        let mut facts = Facts {
+            links: vec![device],
+            ..Facts::default()
+        };
+        assert_eq!(severity(&facts, name), None, "a kube-proxy may use it");
+        facts.mode = Some(ModeName::Nftables);
+        assert_eq!(severity(&facts, name), Some(Severity::Warning));
+        facts.mode = Some(ModeName::Ipvs);
+        assert_eq!(severity(&facts, name), None);
+    }
+
+    #[test]
+    fn rules_in_both_rulesets_are_told() {
+        let mut facts = Facts::default();
+        let nft = (Ruleset::Nftables, vec!["iptables-nft".to_owned()]);
+        let legacy = (Ruleset::Legacy, vec!["iptables-legacy".to_owned()]);
+        facts.proxies.rulesets = [nft.clone()].into();
+        assert_eq!(severity(&facts, "proxies/iptables-mix"), None);
+        facts.proxies.rulesets = [nft, legacy].into();
+        assert_eq!(
+            severity(&facts, "proxies/iptables-mix"),
+            Some(Severity::Warning)
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Looking without touching: what a mode would change, and what of it is in the kernel.
+
+use ferrovia_core::desired::{Delta, Desired};
+use ferrovia_core::dialect::ipvs::{Destination, Op, ServerKey};
+use ferrovia_core::difference::{self, Difference};
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
+use ferrovia_core::plan::nft::NftPlanner;
+use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
+use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::trace::Trace;
+use ferrovia_core::trace::in_kernel::{self, KernelObject};
+use ferrovia_host::Applier as _;
+use ferrovia_host::iptables::{self as tools, Counter, Counters, IptablesApplier, Tool};
+use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
+use ferrovia_host::nft::Nft;
+
+use super::IptablesSettings;
+use crate::config::IpvsSettings;
+use crate::sync::backend::SyncError;
+
+/// What a planner that has written one state writes for another.
+pub(super) fn change<P: Planner>(
+    mut planner: P,
+    nothing: &P::Observed,
+    (old, new): (&Desired, &Desired),
+    delta: &Delta,
+) -> String {
+    planner.full(old, nothing, Found::Adopt);
+    planner.partial(new, delta).to_string()
+}
+
+/// Our table against what is wanted.
+pub(super) fn nftables(desired: &Desired, counters: bool) -> Result<Vec<Difference>, SyncError> {
+    let family = desired.family;
+    let observed = Nft::open()?.observe(family, TABLE, &PREDECESSORS)?;
+    let plan = NftPlanner::new(family, counters).full(desired, &observed, Found::Adopt);
+    Ok(difference::nft::differences(&plan, &observed))
+}
+
+/// The iptables chains against what is wanted.
+pub(super) fn iptables(
+    desired: &Desired,
+    settings: IptablesSettings,
+) -> Result<Vec<Difference>, SyncError> {
+    let family = desired.family;
+    let observed = observe_iptables(family)?;
+    let has = |counter| Counters::open().is_ok_and(|mut c| c.packets(counter).is_ok());
+    let options = IptablesOptions {
+        drop_invalid: !tools::is_liberal(),
+        // Whoever wrote the rules made the counters first; we make none.
+        count_invalid: has(Counter::Invalid),
+        count_localhost: has(Counter::Localhost),
+        ..settings.options()
+    };
+    let plan = IptablesPlanner::new(family, options).full(desired, &observed, Found::Adopt);
+    Ok(difference::iptables::differences(&plan, &observed))
+}
+
+/// The ipvs mode's servers, sets, rules and addresses against what is wanted.
+pub(super) fn ipvs(
+    desired: &Desired,
+    settings: &IpvsSettings,
+) -> Result<Vec<Difference>, SyncError> {
+    let family = desired.family;
+    let observed = IpvsApplier::new(tool(family)?)?.observe()?;
+    let plan = super::ipvs::planner(settings, family).full(desired, &observed, Found::Adopt);
+    Ok(difference::ipvs::differences(&plan, &observed))
+}
+
+/// The virtual server a packet meets, with its destinations.
+pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+    let packet = &trace.packet;
+    let key = ServerKey {
+        address: packet.destination,
+        port: packet.port,
+        protocol: packet.protocol,
+    };
+    let mut ipvs = Ipvs::open()?;
+    let servers = ipvs.servers(Family::of(key.address))?;
+    let Some(found) = servers.into_iter().find(|found| found.server.key == key) else {
+        return Ok(Vec::new());
+    };
+    let place = format!("virtual server {key}");
+    let mut objects = vec![KernelObject {
+        place: place.clone(),
+        text: Op::PutServer(found.server).to_string(),
+    }];
+    objects.extend(ipvs.destinations(&key)?.into_iter().map(|to| {
+        let destination = Destination {
+            address: to.address,
+            weight: to.weight,
+        };
+        KernelObject {
+            place: place.clone(),
+            text: format!(
+                "{} ({} connections)",
+                Op::PutDestination(key, destination),
+                to.active
+            ),
+        }
+    }));
+    Ok(objects)
+}
+
+/// The elements and chains a packet meets.
+pub(super) fn nft_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+    let family = Family::of(trace.packet.destination);
+    let observed = Nft::open()?.observe(family, TABLE, &[])?;
+    Ok(in_kernel::nft_objects(trace, &observed))
+}
+
+/// The rules a packet meets.
+pub(super) fn iptables_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+    let observed = observe_iptables(Family::of(trace.packet.destination))?;
+    Ok(in_kernel::iptables_objects(trace, &observed.save))
+}
+
+fn observe_iptables(family: Family) -> Result<ferrovia_core::plan::iptables::Observed, SyncError> {
+    Ok(IptablesApplier::new(tool(family)?).observe()?)
+}
+
+fn tool(family: Family) -> Result<Tool, SyncError> {
+    let tool = tools::detect(&[family])?.tools[family].take();
+    Ok(tool.ok_or_else(|| format!("there are no {family} iptables tools"))?)
+}

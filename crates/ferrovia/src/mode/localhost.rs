@@ -1,0 +1,150 @@
+//! Node ports on loopback for a mode whose rules cannot lead there: proxies of this process listen on 127.0.0.1 and ::1.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ferrovia_core::desired::{Delta, Desired};
+use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::model::ServiceKey;
+use ferrovia_core::plan::Found;
+use ferrovia_core::plan::userspace::{ProxyChange, localhost};
+use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, Trouble};
+
+use super::iptables::covers_loopback;
+use super::{Installed, Mode};
+use crate::config::Config;
+use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::sync::backend::{Backend, SyncError, Written};
+
+/// How long a port that somebody else has is left alone before it is tried again.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// Adds node ports on loopback to a mode, where they are asked for and the mode does not have them of its own.
+#[must_use]
+pub fn with_localhost_node_ports(
+    mut installed: Installed,
+    mode: &Mode,
+    config: &Config,
+    notices: &Noticeboard,
+) -> Installed {
+    let wants = |family| {
+        config.localhost_node_ports && covers_loopback(&config.settings.node_ports, family)
+    };
+    if *mode != Mode::Nftables || !Family::ALL.into_iter().any(wants) {
+        return installed;
+    }
+    let engine = LazyEngine::default();
+    let settings = ProxySettings {
+        ports: None,
+        udp_idle: config.userspace.udp_idle,
+    };
+    installed.backends = PerFamily::from_fn(|family| {
+        let inner = installed.backends[family].take()?;
+        if !wants(family) {
+            return Some(inner);
+        }
+        let (engine, directory) = (engine.clone(), installed.proxies.clone());
+        let proxies = Proxies::new(family, settings.clone(), engine, directory);
+        let decorated = Localhost::new(inner, family, proxies, notices.clone());
+        Some(Box::new(decorated) as Box<dyn Backend>)
+    });
+    installed
+}
+
+/// A mode with node ports on loopback.
+struct Localhost {
+    inner: Box<dyn Backend>,
+    family: Family,
+    proxies: Proxies,
+    notices: Noticeboard,
+    /// The services whose trouble has been told; it is told once.
+    told: BTreeSet<ServiceKey>,
+}
+
+impl Localhost {
+    fn new(
+        inner: Box<dyn Backend>,
+        family: Family,
+        proxies: Proxies,
+        notices: Noticeboard,
+    ) -> Self {
+        Self {
+            inner,
+            family,
+            proxies,
+            notices,
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Opens and closes proxies once the mode's rules are written; a port that somebody has is no reason to call the sync failed.
+    fn follow(
+        &mut self,
+        written: Written,
+        changes: impl FnOnce(&Proxies) -> Vec<ProxyChange>,
+    ) -> Written {
+        let start = Instant::now();
+        let changes = changes(&self.proxies);
+        let troubles = self.proxies.change(&changes);
+        self.report(troubles);
+        Written {
+            apply: written.apply + start.elapsed(),
+            ..written
+        }
+    }
+
+    fn report(&mut self, troubles: Vec<Trouble>) {
+        let concerned = troubles.iter().map(|trouble| &trouble.proxy.key.service);
+        let concerned: BTreeSet<ServiceKey> = concerned.cloned().collect();
+        for Trouble { proxy, error } in troubles {
+            let service = proxy.key.service;
+            if self.told.contains(&service) {
+                tracing::debug!(%service, %error, "the node port still does not answer on loopback");
+                continue;
+            }
+            tracing::warn!(%service, %error, "the node port does not answer on loopback; trying again");
+            (self.notices)(Notice {
+                regarding: Regarding::Service(service),
+                severity: Severity::Warning,
+                reason: "FailedToListenOnLocalhost",
+                action: "Listen",
+                note: error.to_string(),
+            });
+        }
+        self.told.extend(concerned);
+        if !self.proxies.is_lacking() {
+            self.told.clear();
+        }
+    }
+}
+
+impl Backend for Localhost {
+    fn full(&mut self, desired: &Desired, found: Found) -> Result<Written, SyncError> {
+        let written = self.inner.full(desired, found)?;
+        Ok(self.follow(written, |proxies| {
+            localhost::full(desired, proxies.open().into_keys())
+        }))
+    }
+
+    fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError> {
+        let written = self.inner.partial(desired, delta)?;
+        let family = self.family;
+        Ok(self.follow(written, |_| localhost::partial(delta, family)))
+    }
+
+    fn leftovers_after(&self) -> Option<Duration> {
+        let own = self.proxies.is_lacking().then_some(RETRY);
+        let inner = self.inner.leftovers_after();
+        [own, inner].into_iter().flatten().min()
+    }
+
+    fn tidy(&mut self) -> Result<Written, SyncError> {
+        let troubles = self.proxies.retry();
+        self.report(troubles);
+        self.inner.tidy()
+    }
+
+    fn is_untouched(&mut self) -> Result<bool, SyncError> {
+        self.inner.is_untouched()
+    }
+}

@@ -1,0 +1,162 @@
+//! Who may ask, and what is refused.
+
+use std::os::unix::fs::PermissionsExt;
+
+use ferrovia::admin::client::{self, ClientError};
+use ferrovia_lab::Role;
+
+use super::support::{wait, web};
+use super::view::{PAGE, Viewed};
+
+#[test]
+fn only_names_and_origins_of_ours_are_answered() {
+    let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
+    let code = |headers: &[(&str, &str)]| raw(&viewed, "GET / HTTP/1.1", headers);
+    assert_eq!(code(&[("Host", PAGE)]), 200);
+    assert_eq!(code(&[("Host", "localhost:8080")]), 200);
+    assert_eq!(code(&[("Host", "[::1]:10247")]), 200);
+    for host in ["evil.example", "evil.example:10247", "192.0.2.1:10247", ""] {
+        assert_eq!(code(&[("Host", host)]), 403, "{host:?}");
+    }
+    assert_eq!(code(&[("Host", PAGE), ("Host", "evil.example")]), 403);
+    let own = format!("http://{PAGE}");
+    assert_eq!(code(&[("Host", PAGE), ("Origin", &own)]), 200);
+    assert_eq!(
+        code(&[("Host", PAGE), ("Origin", "http://evil.example")]),
+        403
+    );
+    assert_eq!(code(&[("Host", PAGE), ("Origin", "null")]), 403);
+    let api = |host| raw(&viewed, "GET /api/v1/overview HTTP/1.1", &[("Host", host)]);
+    assert_eq!((api(PAGE), api("evil.example")), (200, 403));
+}
+
+#[test]
+fn nothing_can_be_changed() {
+    let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
+    for path in ["/", "/api/v1/overview", "/api/v1/services/default/web"] {
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let reply = viewed.request(method, path, &[]);
+            assert_eq!(
+                (reply.code, reply.header("allow")),
+                (405, "GET, HEAD"),
+                "{method} {path}"
+            );
+        }
+        let reply = viewed.request("HEAD", path, &[]);
+        assert_eq!((reply.code, &*reply.body), (200, ""), "{path}");
+    }
+}
+
+#[test]
+fn every_answer_tells_browsers_to_be_careful() {
+    let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
+    for path in ["/", "/nowhere", "/api/v1/overview", "/api/v1/nowhere"] {
+        let reply = viewed.request("GET", path, &[]);
+        let policy = reply.header("content-security-policy");
+        assert!(
+            policy.contains("default-src 'none'") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert_eq!(reply.header("x-content-type-options"), "nosniff");
+        assert_eq!(reply.header("referrer-policy"), "no-referrer");
+        assert_eq!(reply.header("access-control-allow-origin"), "");
+    }
+}
+
+#[test]
+fn the_socket_is_for_its_owner_and_goes_with_the_daemon() {
+    let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
+    let mode = std::fs::metadata(viewed.socket())
+        .expect("it is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // A second daemon warns and goes on; the first one's socket stays.
+    let second = Viewed::with(
+        &[("web.yaml", &web(&["2.10"]))],
+        &[&format!("--admin-socket={}", viewed.socket().display())],
+    );
+    second.node.wait_for_log("another daemon answers there");
+    viewed.ask("overview");
+    drop(second);
+    // Killed, it leaves a file behind, which the next one replaces.
+    viewed.node.stop(libc::SIGKILL);
+    assert!(matches!(
+        viewed.try_ask("overview"),
+        Err(ClientError::NoDaemon(_))
+    ));
+    viewed.start(&[]);
+    viewed.ask("overview");
+    viewed.node.stop(libc::SIGTERM);
+    assert!(!viewed.socket().exists());
+}
+
+#[test]
+fn both_can_be_switched_off() {
+    let viewed = Viewed::with(
+        &[("web.yaml", &web(&["2.10"]))],
+        &["--admin-socket=", "--web-bind-address="],
+    );
+    assert!(matches!(
+        viewed.try_ask("overview"),
+        Err(ClientError::NoDaemon(_))
+    ));
+    let _inside = viewed
+        .node
+        .world
+        .enter(Role::Node)
+        .expect("the node is there");
+    assert!(std::net::TcpStream::connect(PAGE).is_err());
+}
+
+#[test]
+fn a_port_that_is_taken_is_no_reason_to_end() {
+    let node = super::support::Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    let taken = {
+        let _inside = node.world.enter(Role::Node).expect("the node is there");
+        std::net::TcpListener::bind(PAGE).expect("the port is free")
+    };
+    node.start();
+    node.wait_for_log("cannot listen for the page");
+    drop(taken);
+    wait(|| {
+        let _inside = node.world.enter(Role::Node).expect("the node is there");
+        let address = PAGE.parse().expect("an address");
+        match super::client::try_request(address, "GET", "/", &[], "") {
+            Ok(reply) if reply.code == 200 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+}
+
+#[test]
+fn a_command_without_a_daemon_says_what_to_try() {
+    let error = client::get("/nonexistent/admin.sock".as_ref(), "overview");
+    let error = error.expect_err("there is none").to_string();
+    assert!(
+        error.contains("--manifests") && error.lines().count() == 1,
+        "{error}"
+    );
+}
+
+/// The code of the answer to exactly these headers.
+fn raw(viewed: &Viewed, line: &str, headers: &[(&str, &str)]) -> u16 {
+    use std::io::{Read, Write};
+    let _inside = viewed
+        .node
+        .world
+        .enter(Role::Node)
+        .expect("the node is there");
+    let mut stream = super::client::connect(PAGE.parse().expect("an address")).expect("it listens");
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    write!(stream, "{line}\r\n{headers}Connection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    code.unwrap_or_else(|| panic!("{answer}"))
+}
