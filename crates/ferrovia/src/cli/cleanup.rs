@@ -8,7 +8,7 @@ use crate::mode;
 
 /// Ours have the names of kube-proxy's on purpose.
 const WHY_CHAINS_STAY: &str = "\
-these iptables chains are of our iptables mode or of a kube-proxy, which cannot be told apart; \
+these iptables chains are of our iptables, ipvs or userspace mode or of a kube-proxy, which cannot be told apart; \
 `ferrovia cleanup --kube-proxy` removes them\n";
 const NO_TOOLS: &str = "\
 no iptables tools that work were found on PATH, so iptables chains were not looked for; \

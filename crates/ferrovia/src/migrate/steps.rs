@@ -11,7 +11,7 @@ pub fn steps(from: From) -> String {
             "It then removes kube-proxy's iptables chains, in both of the kernel's rulesets."
         }
         From::Ipvs => {
-            "It then removes kube-proxy's iptables chains. Virtual servers and the device kube-ipvs0 stay: see step 5."
+            "It then removes the old mode's virtual servers, the device kube-ipvs0, sets and chains, as soon as no connection goes through them, and after an hour at the latest."
         }
     };
     let steps = [
@@ -20,13 +20,11 @@ pub fn steps(from: From) -> String {
         ),
         "Set mode: nftables in the configuration (kubectl -n kube-system edit configmap kube-proxy), and what step 1 asked for.".to_owned(),
         format!(
-            "Restart the proxy on one node: delete its pod. It writes all its rules in one transaction; until then the old ones are in force. {removed} Open connections go on: connection tracking keeps where each was sent."
+            "Restart the proxy on one node: delete its pod. It writes all its rules in one transaction; until then the old ones are in force. {removed} Open connections go on."
         ),
         "Look whether all is well (`ferrovia doctor --config FILE`), then go on with the next node.".to_owned(),
     ];
-    let ipvs = "Remove what is left of ipvs, if nobody else uses it: `ip link delete kube-ipvs0; ipvsadm --clear`.".to_owned();
-    let last = (from == From::Ipvs).then_some(ipvs);
-    let numbered = steps.into_iter().chain(last).enumerate();
+    let numbered = steps.into_iter().enumerate();
     let numbered = numbered.map(|(before, step)| hanging(&format!("{}. ", before + 1), &step));
     format!(
         "{}\n{}\n{}",
@@ -40,7 +38,7 @@ pub fn steps(from: From) -> String {
         hanging(
             "",
             &format!(
-                "To go back, set mode: {old} again and restart the proxy. It removes our nftables tables once its own rules are in force. Should the proxy itself not start, `ferrovia cleanup` removes our rules at once."
+                "To go back, set mode: {old} again and restart the proxy: it removes our nftables tables once its own rules are in force. A kube-proxy does not know them: after going back to one, run `ferrovia cleanup` on the node, which removes them at once."
             )
         ),
     )

@@ -156,7 +156,7 @@ fn service_device(facts: &Facts) -> Option<Finding> {
             "proxies/ipvs-device",
             format!("the device {SERVICE_DEVICE} of the ipvs mode is still there"),
             "The addresses on it are the node's own as far as the kernel is concerned: other nodes' traffic to them may end here, and ipvs may still answer.",
-            "kube-proxy --cleanup of the version that made it, or: ip link delete kube-ipvs0; ipvsadm --clear if nobody else uses ipvs",
+            "ferrovia cleanup --kube-proxy, which leaves virtual servers of others alone",
         )
     })
 }
