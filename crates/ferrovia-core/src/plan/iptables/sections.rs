@@ -5,9 +5,11 @@
 
 use crate::dialect::iptables::{Commits, Section, TableName};
 
-/// About so many rules are written in one transaction, where there may be several: 100 services with two endpoints. Measured, that is best,
-/// and a bit more or less costs little.
-const RULES: usize = 700;
+/// About so many rules are written in one transaction, where there may be several: those of 150 services with two endpoints.
+///
+/// With 10,000 such services, the same text cut elsewhere took the nft tool (1.8.9) so long, with a tenth more or less from run to run: 4.6 s
+/// in transactions of 25 services, 3.4 s of 80, 3.0 s of 120 to 200, 3.4 s of 330, 6 s of 1,000, and 14 to 43 s in one.
+const RULES: usize = 1000;
 /// So many chains are removed in one.
 const REMOVALS: usize = 500;
 

@@ -50,6 +50,13 @@ struct Figures {
     floor: Floor,
 }
 
+impl Figures {
+    /// From the objects in memory to the end of the restoring tool.
+    fn full_load(&self) -> Duration {
+        self.phases.observe + self.phases.plan + self.phases.apply
+    }
+}
+
 /// Measures, and answers with the section of the page.
 pub(crate) fn section(extent: Extent) -> anyhow::Result<String> {
     let (size, changes) = match extent {
