@@ -12,7 +12,8 @@
 //! - [`iptables`]: the same in the iptables mode, with both kinds of tools, beside what the tools need by themselves.
 //! - [`conntrack`]: removing stale flows.
 //! - [`feed`]: running other programs, to compare with. [`process`]: memory and CPU time of a process.
-//! - [`report`]: figures become a table, laid out by [`table`], in the words of [`show`].
+//! - [`report`]: figures become a table, laid out by [`table`], in the words of [`show`], and pictures drawn by [`plot`]; [`page`] holds
+//!   them together.
 //!
 //! `BENCH_QUICK=1` runs the smaller sizes and leaves the slow comparison out. `cargo bench --bench proxy -- api` runs one section
 //! (`engine`, `api`, `iptables`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
@@ -31,6 +32,8 @@ mod iptables;
 mod kube_proxy;
 mod measure;
 mod orders;
+mod page;
+mod plot;
 mod process;
 mod proxy;
 mod report;
@@ -40,13 +43,12 @@ mod table;
 #[path = "../../../ferrovia-host/tests/conntrack/wanted.rs"]
 mod wanted;
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use ferrovia_lab::World;
 
 use crate::cluster::Size;
+use crate::page::Page;
 
 /// The argument that makes this binary the measured process.
 const PROXY: &str = "--proxy";
@@ -99,28 +101,29 @@ fn main() -> anyhow::Result<()> {
         Extent::Full
     };
     let is_asked = |section: &str| has(section) || !SECTIONS.into_iter().any(has);
-    let mut page = report::head()?;
+    let mut page = Page::new(report::head()?);
     if is_asked(ENGINE) {
-        page += &engine(extent)?;
+        engine(extent, &mut page)?;
     }
     if is_asked(API) {
-        page += &api(extent)?;
+        page.write(&api(extent)?);
     }
     if is_asked(IPTABLES) {
-        page += &iptables::section(extent)?;
+        iptables::section(extent, &mut page)?;
     }
     if is_asked(CONNTRACK) {
-        page += &conntrack::section(extent)?;
+        page.write(&conntrack::section(extent)?);
     }
-    println!("\n{page}");
+    page.close();
+    println!("\n{}", page.text());
     match extent {
         Extent::Tiny => Ok(()),
-        Extent::Quick | Extent::Full => keep(&page),
+        Extent::Quick | Extent::Full => page.keep(),
     }
 }
 
 /// Measures the engine alone, and kube-proxy's shape of one size.
-fn engine(extent: Extent) -> anyhow::Result<String> {
+fn engine(extent: Extent, page: &mut Page) -> anyhow::Result<()> {
     let (sizes, compared) = match extent {
         Extent::Tiny => (&[TINY][..], Some(TINY)),
         Extent::Quick => (&SIZES[..2], None),
@@ -138,7 +141,7 @@ fn engine(extent: Extent) -> anyhow::Result<String> {
         }
         None => None,
     };
-    report::section(&results, comparison.as_ref())
+    report::section(&results, comparison.as_ref(), page)
 }
 
 /// Measures the daemon with an API server. Many changes a second are made with the first size only.
@@ -155,18 +158,4 @@ fn api(extent: Extent) -> anyhow::Result<String> {
         results.push(api::measure(*size, churn)?);
     }
     Ok(api::report::section(&results)?)
-}
-
-/// Writes the page to `bench/proxy.md` in Cargo's target folder.
-fn keep(page: &str) -> anyhow::Result<()> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .parent()
-        .context("Cargo's folder for temporary files has no parent")?;
-    let folder = target.join("bench");
-    let file = folder.join("proxy.md");
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(&file, page))
-        .with_context(|| format!("cannot write {}", file.display()))?;
-    eprintln!("written to {}", file.display());
-    Ok(())
 }

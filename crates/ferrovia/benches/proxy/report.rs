@@ -10,6 +10,8 @@ use crate::connect::Latency;
 use crate::figures::Samples;
 use crate::kube_proxy::Comparison;
 use crate::measure::Figures;
+use crate::page::{Mode, Page};
+use crate::plot::{Line, Lines};
 use crate::show::{both, goal, mark, memory, ratio, show};
 use crate::table::Table;
 
@@ -39,30 +41,79 @@ pub(crate) fn head() -> anyhow::Result<String> {
     ))
 }
 
-/// The section about the engine.
+/// Writes the section about the engine.
 pub(crate) fn section(
     results: &[Figures],
     comparison: Option<&Comparison>,
-) -> anyhow::Result<String> {
-    let mut page = String::from("## The nftables mode: the engine alone\n\n");
-    writeln!(page, "{}", figures(results))?;
+    page: &mut Page,
+) -> anyhow::Result<()> {
+    let mut text = String::from("## The nftables mode: the engine alone\n\n");
+    writeln!(text, "{}", figures(results))?;
     let find = |size| results.iter().find(|figures| figures.size == size);
     let ends = find(Size::new(1_000, 2)).zip(find(Size::new(50_000, 2)));
     if let Some((small, large)) = ends {
-        writeln!(page, "{}\n", growth(small, large))?;
+        writeln!(text, "{}\n", growth(small, large))?;
     }
     writeln!(
-        page,
+        text,
         "{NOTES}\
 - The first service, the last and {WATCHED} in between have one endpoint, a pod that answers, instead of made-up ones.\n"
     )?;
+    page.write(&text);
+    pictures(results, page);
     if let Some(theirs) = comparison
         && let Some(ours) = find(theirs.size)
     {
-        writeln!(page, "## {} in kube-proxy's shape\n", theirs.size)?;
-        writeln!(page, "{}", ratios(ours, theirs))?;
+        page.write(&format!(
+            "## {} in kube-proxy's shape\n\n{}\n",
+            theirs.size,
+            ratios(ours, theirs)
+        ));
+        page.compare(Mode {
+            name: "nftables".to_owned(),
+            load: ours.load.total(),
+            change: ours.answered.p50(),
+        });
+        page.compare(Mode {
+            name: "kube-proxy's shape, by nft -f".to_owned(),
+            load: theirs.load,
+            change: theirs.addition,
+        });
     }
-    Ok(page)
+    Ok(())
+}
+
+/// How times and memory grow with the cluster; a line needs at least two sizes.
+fn pictures(results: &[Figures], page: &mut Page) {
+    let alike: Vec<&Figures> = results.iter().filter(|f| f.size.endpoints == 2).collect();
+    if alike.len() < 2 {
+        return;
+    }
+    let line = |name, figure: fn(&Figures) -> f64| Line {
+        name,
+        points: alike
+            .iter()
+            .map(|f| (f.size.services as f64, figure(f)))
+            .collect(),
+    };
+    let times = Lines {
+        title: "nftables mode, two endpoints a service: time",
+        unit: "ms",
+        lines: vec![
+            line("all services", |f| f.load.total().as_secs_f64() * 1e3),
+            line("endpoint replaced", |f| {
+                f.answered.p50().as_secs_f64() * 1e3
+            }),
+            line("– CPU for that", |f| f.moves.cpu.as_secs_f64() * 1e3),
+        ],
+    };
+    let memory = Lines {
+        title: "nftables mode, two endpoints a service: memory",
+        unit: "MiB",
+        lines: vec![line("engine", |f| f.memory.resident as f64 / 1024.0)],
+    };
+    page.picture("time", "Times over the number of services", times.svg());
+    page.picture("memory", "Memory over the number of services", memory.svg());
 }
 
 /// Where and when.

@@ -18,8 +18,9 @@ use crate::api::objects;
 use crate::cluster::Size;
 use crate::connect::{CLIENT, is_answered, who_answers};
 use crate::figures::Samples;
+use crate::page::{Mode, Page};
 use crate::process::Memory;
-use crate::{Extent, TINY};
+use crate::{COMPARED, Extent, TINY};
 
 use floor::Floor;
 use phases::Phases;
@@ -57,8 +58,8 @@ impl Figures {
     }
 }
 
-/// Measures, and answers with the section of the page.
-pub(crate) fn section(extent: Extent) -> anyhow::Result<String> {
+/// Measures, and writes the section of the page.
+pub(crate) fn section(extent: Extent, page: &mut Page) -> anyhow::Result<()> {
     let (size, changes) = match extent {
         Extent::Tiny => (TINY, 2),
         Extent::Quick => (Size::new(1_000, 2), CHANGES),
@@ -69,7 +70,15 @@ pub(crate) fn section(extent: Extent) -> anyhow::Result<String> {
         eprintln!("measuring {size} in the iptables mode with {backend} ...");
         results.push(measure(size, backend, changes)?);
     }
-    Ok(report::section(&results))
+    page.write(&report::section(&results));
+    for figures in results.iter().filter(|f| f.size == COMPARED) {
+        page.compare(Mode {
+            name: format!("iptables, {}", figures.backend),
+            load: figures.full_load(),
+            change: figures.changes.p50(),
+        });
+    }
+    Ok(())
 }
 
 fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figures> {
