@@ -11,6 +11,7 @@
 //! - [`api`]: the daemon as people run it, following an API server.
 //! - [`iptables`]: the same in the iptables mode, with both kinds of tools, beside what the tools need by themselves.
 //! - [`conntrack`]: removing stale flows.
+//! - [`compare`]: beside a kube-proxy, on request.
 //! - [`feed`]: running other programs, to compare with. [`process`]: memory and CPU time of a process.
 //! - [`report`]: figures become a table, laid out by [`table`], in the words of [`show`], and pictures drawn by [`plot`]; [`page`] holds
 //!   them together.
@@ -22,6 +23,7 @@
 mod api;
 mod change;
 mod cluster;
+mod compare;
 mod connect;
 mod conntrack;
 #[path = "../../../ferrovia-host/tests/conntrack/entries.rs"]
@@ -92,6 +94,9 @@ fn main() -> anyhow::Result<()> {
         return proxy::run();
     }
     World::sweep()?;
+    if has(compare::COMPARE) {
+        return compare::run(&arguments);
+    }
     // Cargo says `--bench` to a benchmark that it runs as such.
     let extent = if !has("--bench") {
         Extent::Tiny

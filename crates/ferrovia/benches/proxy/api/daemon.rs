@@ -1,16 +1,20 @@
 //! The measured process, and the server it follows.
 
 use std::fs::{self, File};
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ferrovia_lab::apiserver::{ApiServer, Auth, Options};
+use ferrovia_lab::apiserver::{ApiServer, Auth, Options, sample};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
 
+use super::objects;
 use crate::cluster::{CLUSTER_CIDR, NODE, TARGET_PORT};
+use crate::compare::remote::Remote;
 use crate::process::{self, Memory};
 
 /// A broken proxy must not hang the run.
@@ -20,8 +24,10 @@ const LAST_WORDS: usize = 10;
 
 /// How the daemon is started.
 pub(crate) struct Launch {
+    /// What is started.
+    pub(crate) program: Program,
     /// The mode, as people ask for it.
-    pub(crate) mode: &'static str,
+    pub(crate) mode: String,
     /// What is said to it by its environment.
     pub(crate) environment: Vec<(&'static str, PathBuf)>,
 }
@@ -30,8 +36,63 @@ impl Launch {
     /// In the nftables mode.
     pub(crate) fn nftables() -> Self {
         Self {
-            mode: "nftables",
+            program: Program::Ferrovia,
+            mode: "nftables".to_owned(),
             environment: Vec::new(),
+        }
+    }
+}
+
+/// What is measured.
+pub(crate) enum Program {
+    /// The one that was just built.
+    Ferrovia,
+    /// A kube-proxy, at this path.
+    KubeProxy(PathBuf),
+}
+
+impl Program {
+    /// How it is called.
+    fn command(&self, world: &World) -> Command {
+        match self {
+            Self::Ferrovia => {
+                let mut command = world.exec(Role::Node, env!("CARGO_BIN_EXE_ferrovia"));
+                command.args(["run", "--admin-socket=", "--web-bind-address="]);
+                command
+            }
+            Self::KubeProxy(path) => world.exec(Role::Node, &path.to_string_lossy()),
+        }
+    }
+}
+
+/// What is followed.
+pub(crate) enum Server {
+    /// The lab's.
+    Lab(ApiServer),
+    /// Somebody else's, which several nodes may follow one after the other.
+    Remote(Arc<Remote>),
+}
+
+impl Server {
+    /// Makes an object, or changes it.
+    pub(crate) fn apply(&self, object: Value) -> anyhow::Result<()> {
+        match self {
+            Self::Lab(server) => server.apply(object).map(|_| ()).map_err(Into::into),
+            Self::Remote(server) => server.apply(&object),
+        }
+    }
+
+    /// Where a service is reached.
+    pub(crate) fn address(&self, service: usize) -> anyhow::Result<SocketAddrV4> {
+        let known = objects::address(service);
+        match self {
+            Self::Lab(_) => Ok(known),
+            Self::Remote(server) => {
+                let name = sample::service_name(service as u32);
+                let address = server.address(&name);
+                let address = address.with_context(|| format!("{name} has no cluster IP"))?;
+                Ok(SocketAddrV4::new(address, known.port()))
+            }
         }
     }
 }
@@ -40,7 +101,9 @@ impl Launch {
 pub(crate) struct Node {
     // Fields are dropped in order: nobody is in the world when it goes.
     daemon: Option<Child>,
-    pub(crate) server: ApiServer,
+    pub(crate) server: Server,
+    /// The Node object that the daemon takes for its own.
+    name: String,
     pub(crate) world: World,
     folder: PathBuf,
 }
@@ -48,10 +111,7 @@ pub(crate) struct Node {
 impl Node {
     /// A server with these objects, and nobody who follows it.
     pub(crate) fn new(objects: impl Iterator<Item = Value>) -> anyhow::Result<Self> {
-        let world = World::new(Spec {
-            ports: vec![TARGET_PORT],
-            ..Spec::default()
-        })?;
+        let world = new_world()?;
         let options = Options {
             tls: true,
             auth: Auth::Token,
@@ -62,11 +122,22 @@ impl Node {
             ApiServer::start(options)?
         };
         server.apply_many(objects)?;
+        Self::beside(Server::Lab(server), NODE.to_owned(), world)
+    }
+
+    /// A node that follows a server of somebody else's.
+    pub(crate) fn far_from(server: Arc<Remote>) -> anyhow::Result<Self> {
+        let name = server.node()?;
+        Self::beside(Server::Remote(server), name, new_world()?)
+    }
+
+    fn beside(server: Server, name: String, world: World) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(world.name(Role::Node));
         fs::create_dir_all(&folder).context("cannot make a temporary folder")?;
         Ok(Self {
             daemon: None,
             server,
+            name,
             world,
             folder,
         })
@@ -74,17 +145,18 @@ impl Node {
 
     /// Starts the daemon as a kube-proxy is started. What belongs to the whole machine is left alone.
     pub(crate) fn start(&mut self, launch: &Launch) -> anyhow::Result<()> {
-        let kubeconfig = self.server.kubeconfig(&self.folder)?;
+        let kubeconfig = match &self.server {
+            Server::Lab(server) => server.kubeconfig(&self.folder)?,
+            Server::Remote(server) => server.kubeconfig(&self.world, &self.folder)?,
+        };
         let log = File::create(self.log()).context("cannot write the daemon's log")?;
-        let daemon = self
-            .world
-            .exec(Role::Node, env!("CARGO_BIN_EXE_ferrovia"))
-            .arg("run")
+        let daemon = launch
+            .program
+            .command(&self.world)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args([
-                "--admin-socket=",
-                &format!("--hostname-override={NODE}"),
+                &format!("--hostname-override={}", self.name),
                 &format!("--cluster-cidr={CLUSTER_CIDR}"),
                 &format!("--proxy-mode={}", launch.mode),
                 "--healthz-bind-address=127.0.0.1:10256",
@@ -130,6 +202,11 @@ impl Node {
         process::cpu(self.pid()?)
     }
 
+    /// The same, with the programs that it started and that have ended.
+    pub(crate) fn cpu_with_children(&self) -> anyhow::Result<Duration> {
+        Ok(self.cpu()? + process::cpu_of_children(self.pid()?)?)
+    }
+
     fn pid(&self) -> anyhow::Result<u32> {
         let daemon = self.daemon.as_ref().context("no daemon was started")?;
         Ok(daemon.id())
@@ -149,6 +226,13 @@ impl Node {
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
     }
+}
+
+fn new_world() -> anyhow::Result<World> {
+    Ok(World::new(Spec {
+        ports: vec![TARGET_PORT],
+        ..Spec::default()
+    })?)
 }
 
 impl Drop for Node {

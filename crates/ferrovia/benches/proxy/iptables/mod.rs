@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::{Pod, Role};
 
-use crate::api::daemon::{Launch, Node};
+use crate::api::daemon::{Launch, Node, Program};
 use crate::api::objects;
 use crate::cluster::Size;
 use crate::connect::{CLIENT, is_answered, who_answers};
@@ -84,7 +84,8 @@ pub(crate) fn section(extent: Extent, page: &mut Page) -> anyhow::Result<()> {
 fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figures> {
     let mut node = Node::new(objects::all(size))?;
     let launch = Launch {
-        mode: "iptables",
+        program: Program::Ferrovia,
+        mode: "iptables".to_owned(),
         // The tools' lock is the whole machine's unless they are told otherwise.
         environment: vec![("XTABLES_LOCKFILE", node.file("xtables.lock"))],
     };
