@@ -5,6 +5,7 @@
 //! - `start`: command line, actions, privileges, and what makes it end at once
 //! - `config`: the configuration file changes
 //! - `outage`: the API server is away, forgets, or falls silent
+//! - `pod`: without a kubeconfig, by what every pod is given
 //! - `health`: what load balancers and the kubelet are told
 //! - `metrics`: what Prometheus and people are told
 //! - `events`: what `kubectl` is told
@@ -23,6 +24,7 @@ mod health;
 mod metrics;
 mod objects;
 mod outage;
+mod pod;
 mod start;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,0 +1,57 @@
+//! In a pod without a kubeconfig: the server's address comes by the environment, token and authority by a mounted folder.
+
+use ferrovia_lab::Role;
+
+use super::Cluster;
+use crate::support::web;
+
+/// Makes, for this process only, the folder that the kubelet mounts into a pod, and becomes the daemon. It follows the files, as they are
+/// replaced when a token is renewed.
+const AS_IN_A_POD: &str = "\
+mount -t tmpfs none /run
+mkdir -p /run/secrets/kubernetes.io
+ln -s \"$1\" /run/secrets/kubernetes.io/serviceaccount
+shift
+exec \"$@\"";
+
+#[test]
+fn a_service_account_is_enough() {
+    let cluster = Cluster::new();
+    cluster.apply(&web(&["2.10"]));
+    let folder = cluster.node.folder();
+    cluster.node.write("namespace", "kube-system");
+    let config = cluster.config();
+    let line = config.lines().find(|line| line.contains("kubeconfig: "));
+    cluster.configure(line.expect("the file has one"), "  kubeconfig: \"\"");
+
+    let server = cluster.api.address();
+    let mut command = cluster.node.world.exec(Role::Node, "unshare");
+    command
+        .args([
+            "--mount",
+            "--propagation=private",
+            "sh",
+            "-ec",
+            AS_IN_A_POD,
+            "sh",
+        ])
+        .arg(folder)
+        .arg(folder.join("kube-proxy"))
+        .args(cluster.arguments())
+        .env("KUBERNETES_SERVICE_HOST", server.ip().to_string())
+        .env("KUBERNETES_SERVICE_PORT", server.port().to_string());
+    cluster.node.spawn(command);
+    cluster.node.wait_until_ready();
+    cluster
+        .node
+        .expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+
+    // The kubelet renews the token, and the old one is not accepted any more.
+    let token = cluster.api.rotate_token();
+    cluster.node.write("token", &token);
+    cluster.api.reset_connections();
+    cluster.apply(&web(&["1.10"]));
+    cluster
+        .node
+        .expect_soon("pod-c > 10.96.0.10:80 => 10.244.1.10:8080");
+}
