@@ -103,10 +103,12 @@ pub(super) fn health_check_port(
     }
     let port = port_number(spec.health_check_node_port);
     if port.is_none() {
-        let problem = format!(
-            "{} is not a port number; there is no health check",
-            spec.health_check_node_port
-        );
+        let problem = match spec.health_check_node_port {
+            0 => {
+                "is not given; load balancers cannot ask whether this node has endpoints".to_owned()
+            }
+            number => format!("{number} is not a port number; there is no health check"),
+        };
         warnings.add("spec.healthCheckNodePort", problem);
     }
     port
