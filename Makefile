@@ -2,11 +2,13 @@
 #
 #   make demo         watch Ferrovia carry traffic in a sandbox of network namespaces (KEEP=1: stay up to play with it)
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, ipvs in user-mode Linux, faults, the page in a browser
-#   make bench        the figures, as a table with ratios measured in the same run (BENCH_QUICK=1: the small sizes only)
+#   make bench        the figures, as tables with ratios measured in the same run, and docs/performance.md of them (BENCH_QUICK=1: the small
+#                     sizes only, and no page)
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
 
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 CARGO ?= cargo
 KEEP ?=
 TARGET := $(or $(CARGO_TARGET_DIR),./target)
@@ -22,7 +24,8 @@ test: test-tools
 
 bench: test-tools
 	$(CARGO) bench --bench proxy
-	$(CARGO) bench -p ferrovia-host --bench userspace
+	$(CARGO) bench -p ferrovia-host --bench userspace | tee $(TARGET)/bench/userspace.txt
+	$(if $(BENCH_QUICK),,./scripts/performance-page $(TARGET)/bench)
 
 lint:
 	./scripts/install-tools lint
