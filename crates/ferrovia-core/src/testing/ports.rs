@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::desired::{
-    Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, ServicePort,
+    Delta, Desired, Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules,
+    PortChange, ServicePort,
 };
 use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
 
@@ -62,4 +63,29 @@ pub(crate) fn port(n: u8, endpoints: &[Endpoint]) -> ServicePort {
         scheduler: None,
         source_ranges: Box::new([]),
     }
+}
+
+/// Wants something else, and says what has changed.
+pub(crate) fn change(
+    desired: &mut Desired,
+    changes: Vec<(PortKey, Option<ServicePort>)>,
+    node: Option<NodeRules>,
+) -> Delta {
+    let ports = changes.into_iter().map(|(key, new)| {
+        let new = new.map(Arc::new);
+        let old = match &new {
+            Some(port) => desired.ports.insert(key.clone(), Arc::clone(port)),
+            None => desired.ports.remove(&key),
+        };
+        PortChange { key, old, new }
+    });
+    let delta = Delta {
+        node: node.is_some(),
+        ports: ports.collect(),
+        checks: Vec::new(),
+    };
+    if let Some(node) = node {
+        desired.node = Arc::new(node);
+    }
+    delta
 }

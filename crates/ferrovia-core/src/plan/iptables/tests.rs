@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
-use crate::desired::{Endpoint, NoEndpoints, NodeRules, PortChange};
+use crate::desired::{Endpoint, NoEndpoints, NodeRules};
 use crate::dialect::iptables::Commits;
 use crate::dialect::iptables::sim::Sim;
 use crate::model::{Algorithm, PortKey};
-use crate::testing::ports::{endpoint, node, port as service};
+use crate::testing::ports::{self, endpoint, node, port as service};
 
 /// A node whose kernel is the stand-in.
 struct Lab {
@@ -69,25 +69,7 @@ impl Lab {
         changes: Vec<(PortKey, Option<ServicePort>)>,
         node: Option<NodeRules>,
     ) -> Restore {
-        let ports = changes
-            .into_iter()
-            .map(|(key, new)| {
-                let new = new.map(Arc::new);
-                let old = match &new {
-                    Some(port) => self.desired.ports.insert(key.clone(), Arc::clone(port)),
-                    None => self.desired.ports.remove(&key),
-                };
-                PortChange { key, old, new }
-            })
-            .collect();
-        let delta = Delta {
-            node: node.is_some(),
-            ports,
-            checks: Vec::new(),
-        };
-        if let Some(node) = node {
-            self.desired.node = Arc::new(node);
-        }
+        let delta = ports::change(&mut self.desired, changes, node);
         let plan = self.planner.partial(&self.desired, &delta);
         self.write(&plan);
         plan

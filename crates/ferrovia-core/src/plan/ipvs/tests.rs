@@ -12,11 +12,11 @@ use super::sim::Sim;
 use super::*;
 use crate::desired::{
     Endpoint, Frontend, HealthCheck, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules,
-    PortChange,
 };
 use crate::dialect::ipset::Op as SetOp;
 use crate::dialect::ipvs::{Op, ServerKey};
 use crate::model::{Algorithm, PortKey, Protocol, Scheduler, TrafficPolicy};
+use crate::testing::ports::{self, endpoint};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -25,54 +25,20 @@ fn ip(text: &str) -> IpAddr {
 fn node() -> NodeRules {
     NodeRules {
         local: LocalDetector::Source("10.244.0.0/16".parse().unwrap()),
-        masquerade_all: false,
-        masquerade_mark: 0x4000,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
         addresses: BTreeSet::from([ip("192.168.1.10")]),
-        node_ports: NodePortAddresses::Any,
-        health_checks: NodePortAddresses::Any,
         service_cidrs: Vec::new(),
+        ..ports::node()
     }
 }
 
-fn endpoint(n: u8, weight: u16) -> Endpoint {
-    let node = 1 + n % 2;
-    Endpoint {
-        ip: [10, 244, node, n].into(),
-        port: 8080,
-        weight,
-        is_local: node == 1,
-    }
-}
-
-/// A service port with all kinds of frontends. Those with an even number are local.
+/// A service port with all kinds of frontends, an external address among them.
 fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
-    let at = |text: String| -> SocketAddr { text.parse().unwrap() };
-    let mut cluster = endpoints.to_vec();
-    cluster.sort_unstable();
+    let external: SocketAddr = format!("198.51.100.{n}:80").parse().unwrap();
+    let port = ports::port(n, endpoints);
+    let frontends = port.frontends.iter().cloned();
     ServicePort {
-        key: PortKey {
-            service: ServiceKey::new("demo", &format!("s{n}")),
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-        },
-        frontends: Box::new([
-            Frontend::ClusterIp(at(format!("10.96.0.{n}:80"))),
-            Frontend::ExternalIp(at(format!("198.51.100.{n}:80"))),
-            Frontend::LoadBalancer(at(format!("203.0.113.{n}:80"))),
-            Frontend::NodePort(30000 + u16::from(n)),
-        ]),
-        answering: None,
-        any_endpoints: !cluster.is_empty(),
-        cluster: cluster.into(),
-        local: Arc::default(),
-        internal_policy: TrafficPolicy::Cluster,
-        external_policy: TrafficPolicy::Cluster,
-        affinity: None,
-        algorithm: Algorithm::Random,
-        scheduler: None,
-        source_ranges: Box::new([]),
+        frontends: frontends.chain([Frontend::ExternalIp(external)]).collect(),
+        ..port
     }
 }
 
@@ -154,26 +120,7 @@ impl Lab {
         changes: Vec<(PortKey, Option<ServicePort>)>,
         node: Option<NodeRules>,
     ) -> Delta {
-        let ports = changes
-            .into_iter()
-            .map(|(key, new)| {
-                let new = new.map(Arc::new);
-                let old = match &new {
-                    Some(port) => self.desired.ports.insert(key.clone(), Arc::clone(port)),
-                    None => self.desired.ports.remove(&key),
-                };
-                PortChange { key, old, new }
-            })
-            .collect();
-        let delta = Delta {
-            node: node.is_some(),
-            ports,
-            checks: Vec::new(),
-        };
-        if let Some(node) = node {
-            self.desired.node = Arc::new(node);
-        }
-        delta
+        ports::change(&mut self.desired, changes, node)
     }
 
     fn partial(&mut self, delta: &Delta) -> IpvsPlan {

@@ -61,25 +61,8 @@ impl Lab {
     }
 
     fn change(&mut self, changes: Vec<(PortKey, Option<ServicePort>)>) -> Transaction {
-        let ports = changes
-            .into_iter()
-            .map(|(key, new)| {
-                let new = new.map(Arc::new);
-                let old = match &new {
-                    Some(port) => self.desired.ports.insert(key.clone(), Arc::clone(port)),
-                    None => self.desired.ports.remove(&key),
-                };
-                PortChange { key, old, new }
-            })
-            .collect();
-        let plan = self.planner.partial(
-            &self.desired,
-            &Delta {
-                node: false,
-                ports,
-                checks: Vec::new(),
-            },
-        );
+        let delta = ports::change(&mut self.desired, changes, None);
+        let plan = self.planner.partial(&self.desired, &delta);
         self.sim.apply(&plan).unwrap();
         plan
     }
