@@ -10,12 +10,13 @@
 //! - [`kube_proxy`]: the ruleset to compare with, loaded in the same run.
 //! - [`api`]: the daemon as people run it, following an API server.
 //! - [`iptables`]: the same in the iptables mode, with both kinds of tools, beside what the tools need by themselves.
+//! - [`ipvs`]: the same in the ipvs mode, in user-mode Linux, in which this binary runs once more.
 //! - [`conntrack`]: removing stale flows.
 //! - [`feed`]: running other programs, to compare with. [`process`]: memory and CPU time of a process.
 //! - [`report`]: figures become a table, laid out by [`table`], in the words of [`show`].
 //!
 //! `BENCH_QUICK=1` runs the smaller sizes and leaves the slow comparison out. `cargo bench --bench proxy -- api` runs one section
-//! (`engine`, `api`, `iptables`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
+//! (`engine`, `api`, `iptables`, `ipvs`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
 //! that it works.
 
 mod api;
@@ -28,6 +29,7 @@ mod entries;
 mod feed;
 mod figures;
 mod iptables;
+mod ipvs;
 mod kube_proxy;
 mod measure;
 mod orders;
@@ -44,7 +46,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use ferrovia_lab::World;
+use ferrovia_lab::{World, uml};
 
 use crate::cluster::Size;
 
@@ -52,10 +54,11 @@ use crate::cluster::Size;
 const PROXY: &str = "--proxy";
 
 /// Arguments that choose among the sections; without any, all are measured.
-const SECTIONS: [&str; 4] = [ENGINE, API, IPTABLES, CONNTRACK];
+const SECTIONS: [&str; 5] = [ENGINE, API, IPTABLES, IPVS, CONNTRACK];
 const ENGINE: &str = "engine";
 const API: &str = "api";
 const IPTABLES: &str = "iptables";
+const IPVS: &str = "ipvs";
 const CONNTRACK: &str = "conntrack";
 
 /// How much is measured.
@@ -84,6 +87,7 @@ const API_SIZES: [Size; 2] = [Size::new(10_000, 2), Size::new(44_000, 1)];
 const TINY: Size = Size::new(400, 2);
 
 fn main() -> anyhow::Result<()> {
+    uml::become_init_if_asked();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |wanted: &str| arguments.iter().any(|argument| argument == wanted);
     if has(PROXY) {
@@ -98,6 +102,9 @@ fn main() -> anyhow::Result<()> {
     } else {
         Extent::Full
     };
+    if has(ipvs::INSIDE) {
+        return ipvs::inside(extent);
+    }
     let is_asked = |section: &str| has(section) || !SECTIONS.into_iter().any(has);
     let mut page = report::head()?;
     if is_asked(ENGINE) {
@@ -108,6 +115,9 @@ fn main() -> anyhow::Result<()> {
     }
     if is_asked(IPTABLES) {
         page += &iptables::section(extent)?;
+    }
+    if is_asked(IPVS) {
+        page += &ipvs::section()?;
     }
     if is_asked(CONNTRACK) {
         page += &conntrack::section(extent)?;
