@@ -154,10 +154,12 @@ impl Ipvs {
     pub fn apply(&mut self, ops: &[Op]) -> Result<Applied, Error> {
         let mut applied = count(ops);
         let mut refused = Vec::new();
-        for part in batch::parts(ops) {
-            let (go, come): (Vec<_>, Vec<_>) = part
-                .filter_map(|at| Some((at, ops.get(at)?)))
-                .partition(|(_, op)| batch::is_removal(op));
+        let mut rest = ops.iter().enumerate();
+        let mut begin = 0;
+        for end in batch::cuts(ops).into_iter().chain([ops.len()]) {
+            let part = rest.by_ref().take(end - begin);
+            let (go, come): (Vec<_>, Vec<_>) = part.partition(|(_, op)| batch::is_removal(op));
+            begin = end;
             refused.extend(self.try_all(&come, &mut applied)?);
             refused.extend(self.try_all(&go, &mut applied)?);
         }
