@@ -4,8 +4,10 @@ mod inspect;
 mod iptables;
 mod ipvs;
 mod localhost;
+mod troubles;
 mod userspace;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use crate::config::{Config, IpvsSettings, ModeName};
 use crate::counters::kernel::{IpvsCounts, NftCounts};
 use crate::counters::totals::{Counts, Totals};
 use crate::metrics::{Failures, ReadConnections, ReadMode};
+use crate::notice::Noticeboard;
 use crate::sync::Inputs;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
@@ -236,11 +239,21 @@ impl Mode {
 
     /// Checks that this machine can do it and opens the ways into its kernel.
     pub fn install(&self, counters: bool) -> Result<Installed, SyncError> {
+        let nobody: Noticeboard = Arc::new(|_| {});
+        self.install_telling(counters, &nobody)
+    }
+
+    /// The same, with somewhere to tell of what goes wrong with single services later.
+    pub fn install_telling(
+        &self,
+        counters: bool,
+        notices: &Noticeboard,
+    ) -> Result<Installed, SyncError> {
         match self {
             Self::Nftables => nftables(counters),
             Self::Iptables(settings) => iptables::install(*settings),
             Self::Ipvs(settings) => ipvs::install(settings),
-            Self::Userspace(mode) => mode.install(),
+            Self::Userspace(mode) => mode.install(notices),
         }
     }
 }

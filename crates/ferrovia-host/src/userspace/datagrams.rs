@@ -58,11 +58,6 @@ impl Batch {
         }
     }
 
-    /// How many datagrams there is room for.
-    pub(super) fn slots(&self) -> usize {
-        self.lens.len()
-    }
-
     /// Takes what waits at a socket into these slots, from the first on; says how many were taken, fewer than asked only if no more waited.
     pub(super) fn receive(&mut self, socket: impl AsFd, slots: Range<usize>) -> io::Result<usize> {
         for slot in slots.clone() {

@@ -52,7 +52,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         return Ok(());
     }
     let installed = mode
-        .install(config.counters)
+        .install_telling(config.counters, &io.notices)
         .map_err(anyhow::Error::from_boxed)?;
     let Installed {
         backends,
