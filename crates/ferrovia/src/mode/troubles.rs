@@ -139,9 +139,9 @@ mod tests {
         let told = std::mem::take(&mut *heard.lock().unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
         let web = Regarding::Service(ServiceKey::new("default", "web"));
-        assert_eq!(told[0].regarding, web);
-        assert_eq!(told[0].reason, "FailedToTest");
-        assert!(told[0].note.contains(&at_first.to_string()), "{told:?}");
+        let of_web = told.iter().find(|notice| notice.regarding == web).unwrap();
+        assert_eq!(of_web.reason, "FailedToTest");
+        assert!(of_web.note.contains(&at_first.to_string()), "{told:?}");
         // One gets its port; another service has none still. Trouble that comes anew is told anew.
         drop(first);
         let failed = proxies.retry();

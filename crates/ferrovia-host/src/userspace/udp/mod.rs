@@ -54,7 +54,7 @@ impl Udp {
             flows: Flows::new(most_flows),
             inbox: Batch::new(AT_ONCE),
             outbox: Outbox::new(),
-            spares: Spares::new(spares::MOST),
+            spares: Spares::new(spares::MOST.min(most_flows / 4)),
             will_sweep: false,
         }
     }

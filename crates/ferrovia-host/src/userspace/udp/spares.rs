@@ -1,19 +1,19 @@
 //! Sockets of flows that are over, kept for a while for new flows to the same endpoint: clients that use a fresh port for each question,
 //! as DNS clients do, would else cost a socket to be opened, connected and closed for each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// How long a socket is kept unused.
 pub(super) const KEPT: Duration = Duration::from_secs(2);
-/// How many a thread keeps.
+/// How many a thread keeps at most.
 pub(super) const MOST: usize = 1024;
 
 /// A thread's spare sockets, by the endpoint they are connected to.
 #[derive(Debug)]
 pub(super) struct Spares {
-    sockets: HashMap<SocketAddr, Vec<(Instant, UdpSocket)>>,
+    sockets: HashMap<SocketAddr, VecDeque<(Instant, UdpSocket)>>,
     count: usize,
     most: usize,
 }
@@ -37,17 +37,17 @@ impl Spares {
         if self.count < self.most {
             self.count += 1;
             let there = self.sockets.entry(endpoint).or_default();
-            there.push((now, socket));
+            there.push_back((now, socket));
         }
     }
 
-    /// A socket connected to this endpoint, the one that was used last. What came for the flow before, after its end, is thrown away.
+    /// A socket connected to this endpoint, the one that has been silent longest. One that heard something after the end of its flow is closed.
     ///
     /// An answer that comes later still goes to the wrong client, who cannot tell it from a forged one. That is the same with ports that
     /// the system gives out again, and just as rare: the flow before had been silent for all of its time.
     pub(super) fn take(&mut self, endpoint: SocketAddr) -> Option<UdpSocket> {
         loop {
-            let (_, socket) = self.sockets.get_mut(&endpoint)?.pop()?;
+            let (_, socket) = self.sockets.get_mut(&endpoint)?.pop_front()?;
             self.count -= 1;
             // Anything but silence, and the socket is of no use.
             match socket.recv(&mut [0]) {
