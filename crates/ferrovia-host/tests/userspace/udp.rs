@@ -8,8 +8,8 @@ use std::time::Duration;
 use ferrovia_host::userspace::{Engine, Failure, Options, Protocol};
 
 use crate::support::{
-    ANYWHERE, engine, in_namespace, run, service, set_endpoints, udp_ask, udp_client,
-    udp_server, wait_until,
+    ANYWHERE, engine, in_namespace, run, service, set_endpoints, udp_ask, udp_client, udp_server,
+    wait_until,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -86,7 +86,6 @@ fn the_socket_of_a_flow_that_ended_serves_another_client() {
             std::mem::replace(&mut before, port) == port
         });
         assert!(again, "each client had a socket of its own");
-    });
     });
 }
 
