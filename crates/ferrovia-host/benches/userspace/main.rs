@@ -6,7 +6,8 @@
 //! median of some rounds counts, because a machine is rarely left alone for two minutes. Nothing here asserts a time.
 //!
 //! Needs root and the tools `ip` and `nsenter`. Words after `--` choose sections (`short`, `trip`, `udp`, `fresh`, `bulk`, `idle`),
-//! `BENCH_QUICK=1` does a part of the work. `cargo test --benches` runs it briefly, without figures worth reading.
+//! `BENCH_QUICK=1` does a part of the work, `BENCH_CONGESTION=reno` has TCP use that instead of the system's congestion control. `cargo test
+//! --benches` runs it briefly, without figures worth reading.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
 
 mod client;
@@ -55,6 +56,10 @@ fn measure(words: &[String]) {
     let mut client = Child::start(&[CLIENT]);
     nodes::plug_in(&client, nodes::Pod::Client);
     server.ask("serve");
+    println!(
+        "TCP congestion control: {}",
+        nodes::congestion_control().trim()
+    );
     table::head(WAYS);
     for row in rows(extent).into_iter().filter(wanted) {
         if row.work == Work::Idle {

@@ -15,6 +15,9 @@ pub(crate) const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 2, 2);
 /// The node, as the client's pod reaches it.
 pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 1, 1);
 
+/// Where the congestion control of new connections is read and set. Those that pace themselves (bbr) are slower by far between
+/// pods of one node, whichever way bytes go.
+const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// How many descriptors each process should have.
 const DESCRIPTORS: u64 = 65_536;
 /// So long a proxy has to close ten thousand connections.
@@ -108,6 +111,11 @@ pub(crate) fn plug_in(pod: &Child, which: Pod) {
     }
 }
 
+/// How TCP finds out how fast it may send, in this process's namespace.
+pub(crate) fn congestion_control() -> String {
+    std::fs::read_to_string(CONGESTION).unwrap()
+}
+
 /// Moves this process, which must have one thread, into a fresh network namespace.
 pub(crate) fn own_namespace() {
     // SAFETY: no pointers are passed.
@@ -117,6 +125,10 @@ pub(crate) fn own_namespace() {
         made, 0,
         "cannot make a network namespace ({error}): run as root"
     );
+    if let Ok(wanted) = std::env::var("BENCH_CONGESTION") {
+        std::fs::write(CONGESTION, &wanted)
+            .unwrap_or_else(|error| panic!("no congestion control {wanted}: {error}"));
+    }
 }
 
 /// Answers orders, one line each, until there are no more.
