@@ -190,13 +190,16 @@ impl Store {
         self.slices.of(service)
     }
 
-    /// The addresses of a pod, as far as it is an endpoint of some Service: in order, each once. All slices are looked through.
-    pub fn pod_addresses(&self, namespace: &str, name: &str) -> BTreeSet<IpAddr> {
+    /// The addresses of a pod, as far as it is an endpoint of some Service, and whether it runs on our node. All slices are looked through.
+    pub fn pod_addresses(&self, namespace: &str, name: &str) -> BTreeMap<IpAddr, bool> {
         let mark = Some(PodMark::of(name));
         let slices = self.slices.in_namespace(namespace);
         let endpoints = slices.flat_map(|slice| &*slice.endpoints);
         let found = endpoints.filter(|endpoint| endpoint.pod == mark);
-        found.map(|endpoint| endpoint.ip).collect()
+        let is_here = |node: &str| node == self.node_name;
+        found
+            .map(|endpoint| (endpoint.ip, endpoint.node.as_deref().is_some_and(is_here)))
+            .collect()
     }
 
     /// Our Node, as last seen.

@@ -24,7 +24,7 @@ use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
 pub use self::iptables::IptablesSettings;
-pub use self::localhost::with_localhost_node_ports;
+pub use self::localhost::{trace_mode, with_localhost_node_ports};
 pub use self::userspace::UserspaceMode;
 use crate::config::{Config, IpvsSettings, ModeName};
 use crate::counters::kernel::{IpvsCounts, NftCounts};
@@ -107,10 +107,12 @@ impl Mode {
         }
     }
 
-    /// The mode as far as it matters to where packets go.
+    /// The mode as far as it matters to where packets go, by itself: see [`trace_mode`] for what is added to it.
     pub fn to_trace(&self) -> TraceMode {
         match self {
-            Self::Nftables => TraceMode::Nftables,
+            Self::Nftables => TraceMode::Nftables {
+                localhost_node_ports: PerFamily::default(),
+            },
             Self::Iptables(settings) => TraceMode::Iptables {
                 localhost_node_ports: settings.localhost_node_ports,
             },
@@ -200,17 +202,25 @@ impl Mode {
         }
     }
 
-    /// Where the kernel is not as wanted. Changes nothing.
-    pub fn compare(&self, desired: &Desired, counters: bool) -> Result<Vec<Difference>, SyncError> {
+    /// Where the kernel is not as wanted. Changes nothing. `proxies` are those of this process, if it is the one that serves.
+    pub fn compare(
+        &self,
+        desired: &Desired,
+        counters: bool,
+        proxies: Option<&Directory>,
+    ) -> Result<Vec<Difference>, SyncError> {
         match self {
             Self::Nftables => inspect::nftables(desired, counters),
             Self::Iptables(settings) => inspect::iptables(desired, *settings),
             Self::Ipvs(settings) => inspect::ipvs(desired, settings),
             // Rules lead to ports that were free when the daemon asked for them, and only it knows the numbers.
-            Self::Userspace(_) => Err(
-                "the userspace mode cannot be compared yet; `ferrovia plan` prints what is wanted"
-                    .into(),
-            ),
+            Self::Userspace(mode) => match proxies {
+                Some(proxies) => inspect::userspace(desired, mode, proxies),
+                None => Err(
+                    "in userspace mode only the daemon knows where it listens; ask it, by leaving out --manifests and --config, or see what is wanted with ferrovia plan"
+                        .into(),
+                ),
+            },
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a trace says.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{EndpointFate, FrontendKind, Masquerade, Packet, TraceMode};
 
@@ -28,7 +28,7 @@ pub struct Trace {
 }
 
 /// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// One of the endpoints gets it.

@@ -3,10 +3,10 @@
 
 mod cleanup;
 mod counters;
+mod daemon;
 mod diff;
 mod doctor;
 mod flags;
-mod given;
 mod help;
 mod migrate;
 mod objects;

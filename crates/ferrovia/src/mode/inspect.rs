@@ -1,21 +1,25 @@
 //! Looking without touching: what a mode would change, and what of it is in the kernel.
 
+use std::net::SocketAddr;
+
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::dialect::ipvs::{Destination, Op, ServerKey};
+use ferrovia_core::difference::userspace::Listeners;
 use ferrovia_core::difference::{self, Difference};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{Found, Planner, userspace};
 use ferrovia_core::trace::Trace;
 use ferrovia_core::trace::in_kernel::{self, KernelObject};
 use ferrovia_host::Applier as _;
 use ferrovia_host::iptables::{self as tools, Counter, Counters, IptablesApplier, Tool};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
 use ferrovia_host::nft::Nft;
+use ferrovia_host::portals::{Directory, interface};
 
-use super::IptablesSettings;
+use super::{IptablesSettings, UserspaceMode};
 use crate::config::IpvsSettings;
 use crate::sync::backend::SyncError;
 
@@ -66,6 +70,42 @@ pub(super) fn ipvs(
     let observed = IpvsApplier::new(tool(family)?)?.observe()?;
     let plan = super::ipvs::planner(settings, family).full(desired, &observed, Found::Adopt);
     Ok(difference::ipvs::differences(&plan, &observed))
+}
+
+/// The userspace mode's addresses, listeners and rules against what is wanted. Only the process that listens knows its proxies.
+pub(super) fn userspace(
+    desired: &Desired,
+    mode: &UserspaceMode,
+    proxies: &Directory,
+) -> Result<Vec<Difference>, SyncError> {
+    let family = desired.family;
+    let open = proxies.services().into_iter();
+    let open = open.filter(|(_, of, _)| *of == family);
+    let listeners: Listeners = open
+        .map(|(name, _, service)| (name, service.listeners()))
+        .collect();
+    let port = |at: &[SocketAddr]| at.first().map(SocketAddr::port);
+    let ports = listeners
+        .iter()
+        .map(|(name, at)| (name.clone(), port(at).filter(|_| !mode.binds())));
+    let mut observed = userspace::Observed {
+        open: ports.collect(),
+        ..userspace::Observed::default()
+    };
+    // Of an interface that is not ours nobody can say which addresses should not be there.
+    let mut is_own = false;
+    if mode.binds() {
+        (observed.addresses, is_own) = interface::addresses_on(&mode.interface(), family)?;
+    } else {
+        observed.save = observe_iptables(family)?.save;
+    }
+    let mut plan = mode
+        .planner_here(family)
+        .full(desired, &observed, Found::Adopt);
+    plan.old_addresses.retain(|_| is_own);
+    Ok(difference::userspace::differences(
+        &plan, &observed, &listeners,
+    ))
 }
 
 /// The virtual server a packet meets, with its destinations.

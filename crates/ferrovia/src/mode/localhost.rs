@@ -8,6 +8,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::ServiceKey;
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
+use ferrovia_core::trace::TraceMode;
 use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, Trouble};
 
 use super::iptables::covers_loopback;
@@ -27,10 +28,8 @@ pub fn with_localhost_node_ports(
     config: &Config,
     notices: &Noticeboard,
 ) -> Installed {
-    let wants = |family| {
-        config.localhost_node_ports && covers_loopback(&config.settings.node_ports, family)
-    };
-    if *mode != Mode::Nftables || !Family::ALL.into_iter().any(wants) {
+    let wanted = wanted(mode, config);
+    if !wanted.v4 && !wanted.v6 {
         return installed;
     }
     let engine = LazyEngine::default();
@@ -40,7 +39,7 @@ pub fn with_localhost_node_ports(
     };
     installed.backends = PerFamily::from_fn(|family| {
         let inner = installed.backends[family].take()?;
-        if !wants(family) {
+        if !wanted[family] {
             return Some(inner);
         }
         let (engine, directory) = (engine.clone(), installed.proxies.clone());
@@ -49,6 +48,25 @@ pub fn with_localhost_node_ports(
         Some(Box::new(decorated) as Box<dyn Backend>)
     });
     installed
+}
+
+/// A mode as far as it matters to where packets go, with node ports on loopback where they are added to it.
+pub fn trace_mode(mode: &Mode, config: &Config) -> TraceMode {
+    match mode {
+        Mode::Nftables => TraceMode::Nftables {
+            localhost_node_ports: wanted(mode, config),
+        },
+        mode => mode.to_trace(),
+    }
+}
+
+/// The families in which node ports on loopback are added to a mode.
+fn wanted(mode: &Mode, config: &Config) -> PerFamily<bool> {
+    PerFamily::from_fn(|family| {
+        *mode == Mode::Nftables
+            && config.localhost_node_ports
+            && covers_loopback(&config.settings.node_ports, family)
+    })
 }
 
 /// A mode with node ports on loopback.

@@ -66,10 +66,31 @@ impl UserspaceMode {
         UserspacePlanner::new(family, self.options(family, None))
     }
 
+    /// The planner that this machine's proxies and rules are made with.
+    pub(super) fn planner_here(&self, family: Family) -> UserspacePlanner {
+        let host = own_address(family).filter(|_| !self.binds());
+        UserspacePlanner::new(family, self.options(family, host))
+    }
+
+    /// The interface that bound portals are on.
+    pub(super) fn interface(&self) -> InterfaceChoice {
+        match &self.settings.interface {
+            Some(name) => InterfaceChoice::Named(name.clone()),
+            None => InterfaceChoice::Own,
+        }
+    }
+
     /// The mode as far as it matters to where packets go.
     pub(super) fn to_trace(&self) -> TraceMode {
-        TraceMode::Userspace {
-            localhost_node_ports: self.localhost_node_ports,
+        let localhost_node_ports = self.localhost_node_ports;
+        if self.binds() {
+            TraceMode::UserspaceBound {
+                localhost_node_ports,
+            }
+        } else {
+            TraceMode::Userspace {
+                localhost_node_ports,
+            }
         }
     }
 
@@ -104,7 +125,7 @@ impl UserspaceMode {
             };
             let proxies = self.proxies(family, &engine, &directory);
             let pair = Pair::new(
-                UserspacePlanner::new(family, self.options(family, own_address(family))),
+                self.planner_here(family),
                 PortalApplier::new(proxies, IptablesApplier::new(tool)),
             );
             backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
@@ -125,10 +146,7 @@ impl UserspaceMode {
     }
 
     fn install_bound(&self) -> Result<Installed, SyncError> {
-        let choice = match &self.settings.interface {
-            Some(name) => InterfaceChoice::Named(name.clone()),
-            None => InterfaceChoice::Own,
-        };
+        let choice = self.interface();
         let (engine, directory) = (LazyEngine::default(), Directory::default());
         let mut backends = PerFamily { v4: None, v6: None };
         for family in probe::supported_families() {
@@ -136,7 +154,7 @@ impl UserspaceMode {
             tracing::info!(%family, interface = interface.name(), "putting service addresses on this interface");
             let proxies = self.proxies(family, &engine, &directory);
             let pair = Pair::new(
-                UserspacePlanner::new(family, self.options(family, None)),
+                self.planner_here(family),
                 BindApplier::new(family, proxies, interface),
             );
             backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
