@@ -227,11 +227,12 @@ impl Mode {
     /// The objects in the kernel that decide about a traced packet. Changes nothing.
     pub fn find_in_kernel(&self, trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
         match self {
+            // A proxy of the daemon listens there.
+            Self::Nftables if trace.packet.destination.is_loopback() => inspect::listeners(trace),
             Self::Nftables => inspect::nft_objects(trace),
             Self::Iptables(_) => inspect::iptables_objects(trace),
             Self::Ipvs(_) => inspect::ipvs_objects(trace),
-            // Sockets decide, which are this process's and not the kernel's.
-            Self::Userspace(mode) if mode.binds() => Ok(Vec::new()),
+            Self::Userspace(mode) if mode.binds() => inspect::listeners(trace),
             Self::Userspace(_) => inspect::iptables_objects(trace),
         }
     }

@@ -23,8 +23,10 @@ impl Tracer<'_> {
             OtherPorts::RefusedOnClusterIps => {
                 (self.is_checked() && self.is_cluster_ip()).then_some("a cluster IP")
             }
+            // A cluster IP is on this node because we put it there; another address may have been its own before.
             OtherPorts::RefusedOnServiceAddresses => {
-                (!self.is_local() && self.is_service_address()).then_some("an address of a Service")
+                let is_ours = self.is_cluster_ip() || !self.is_local() && self.is_service_address();
+                is_ours.then_some("an address of a Service")
             }
         }?;
         let because = format!(

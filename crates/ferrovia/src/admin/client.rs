@@ -94,6 +94,17 @@ impl Client {
         }
     }
 
+    /// Somebody listens there, whether we may speak to them or not.
+    pub fn is_there(&self) -> bool {
+        match UnixStream::connect(&self.path) {
+            Ok(_) => true,
+            Err(error) => !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ),
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

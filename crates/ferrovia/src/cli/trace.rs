@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use ferrovia_core::trace::{Outcome, trace as follow};
+use ferrovia_core::trace::{Outcome, Trace, trace as follow};
 use serde_json::Value;
 
 use super::daemon;
 use super::diff::Format;
-use super::objects::{Answerer, ObjectFlags};
+use super::objects::{Answerer, Loaded, ObjectFlags};
 use super::output::print;
 use crate::admin::client::{Client, encode};
 use crate::look::Question;
@@ -78,11 +78,29 @@ fn ask(args: &TraceArgs, client: &Client, from: &str, to: &str) -> anyhow::Resul
     Ok(outcome)
 }
 
-fn work_out(args: &TraceArgs, question: &Question) -> anyhow::Result<Outcome> {
-    let loaded = args.objects.load()?;
-    loaded.print_warnings();
+/// The answer from the few objects that seem to matter; none if they are not enough to be sure.
+fn in_short(args: &TraceArgs, question: &Question) -> anyhow::Result<Option<(Loaded, Trace)>> {
+    let Some(loaded) = args.objects.load_about(question)? else {
+        return Ok(None);
+    };
     let ground = loaded.ground();
-    let trace = follow(&ground, &question.packet(&ground)?);
+    let packet = question.packet(&ground).ok();
+    let trace = packet.map(|packet| follow(&ground, &packet));
+    let trace = trace.filter(|trace| trace.service.is_some());
+    Ok(trace.map(|trace| (loaded, trace)))
+}
+
+fn work_out(args: &TraceArgs, question: &Question) -> anyhow::Result<Outcome> {
+    let (loaded, trace) = match in_short(args, question)? {
+        Some(found) => found,
+        None => {
+            let loaded = args.objects.load()?;
+            let ground = loaded.ground();
+            let trace = follow(&ground, &question.packet(&ground)?);
+            (loaded, trace)
+        }
+    };
+    loaded.print_warnings();
     let live = if !args.no_kernel && loaded.is_here {
         Live::read(loaded.mode(), &trace)
     } else {

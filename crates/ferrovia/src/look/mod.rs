@@ -1,16 +1,19 @@
 //! Looking without touching: what people ask, by a command or through the admin API, and the answers, which are the same either way.
 //!
-//! `packet.rs` reads the packet a question is about and `resolve.rs` finds its addresses; [`trace`] follows it and looks into the kernel.
+//! `packet.rs` reads the packet a question is about, `resolve.rs` finds its addresses and `relevance.rs` which objects matter to it; [`trace`]
+//! follows it and looks into the kernel.
 //! [`plan`] tells what would be written, [`compare`] where the kernel is not as wanted. Commands print what they get, whether they
 //! worked it out themselves from objects they read or asked the daemon for it.
 
 pub mod compare;
 mod packet;
 pub mod plan;
+mod relevance;
 mod resolve;
 pub mod trace;
 
 pub use self::packet::{Question, protocol, service_name};
+pub use self::relevance::Relevance;
 pub use self::resolve::unknown_service;
 
 /// Why a question has no answer, and what to try.

@@ -18,6 +18,7 @@ use ferrovia_host::iptables::{self as tools, Counter, Counters, IptablesApplier,
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
 use ferrovia_host::nft::Nft;
 use ferrovia_host::portals::{Directory, interface};
+use ferrovia_host::survey::sockets::{self, Listener};
 
 use super::{IptablesSettings, UserspaceMode};
 use crate::config::IpvsSettings;
@@ -148,6 +149,26 @@ pub(super) fn nft_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError>
     let family = Family::of(trace.packet.destination);
     let observed = Nft::open()?.observe(family, TABLE, &[])?;
     Ok(in_kernel::nft_objects(trace, &observed))
+}
+
+/// The sockets that take a packet where no rule leads it anywhere.
+pub(super) fn listeners(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+    let packet = &trace.packet;
+    let takes = |listener: &Listener| {
+        let is_addressed = listener.address == packet.destination
+            || listener.address.is_unspecified()
+                && Family::of(listener.address) == Family::of(packet.destination);
+        listener.protocol == packet.protocol && listener.port == packet.port && is_addressed
+    };
+    let found = sockets::listeners()?.into_iter().filter(takes);
+    let object = |listener: Listener| KernelObject {
+        place: format!("{} socket", listener.protocol),
+        text: format!(
+            "listens on {}",
+            SocketAddr::new(listener.address, listener.port)
+        ),
+    };
+    Ok(found.map(object).collect())
 }
 
 /// The rules a packet meets.

@@ -15,12 +15,13 @@ use ferrovia_core::family::Family;
 use ferrovia_core::store::Store;
 use ferrovia_core::trace::{Ground, TraceMode};
 
-pub(super) use self::read::{Read, read};
+pub(super) use self::read::{Read, read, read_about};
 pub(super) use self::source::{SourceFlags, WHERE};
 use super::flags::ShapeFlags;
 use crate::admin::client::Client;
 use crate::config::{ADMIN_SOCKET, Config, ModeName};
 use crate::look::compare::Kernel;
+use crate::look::{Question, Relevance};
 use crate::mode::{Mode, trace_mode};
 
 /// Which objects to use, for which node and mode; or which daemon to ask.
@@ -149,9 +150,10 @@ impl ObjectFlags {
         }
         let socket = self.admin_socket.as_deref();
         let path = socket.unwrap_or(Path::new(ADMIN_SOCKET));
-        let has_daemon = socket.is_some() || path.exists();
+        let client = Client::new(path);
+        let has_daemon = socket.is_some() || client.is_there();
         match (has_daemon, self.has_settings(), self.source.is_known()) {
-            (true, false, _) => Ok(Answerer::Daemon(Client::new(path))),
+            (true, false, _) => Ok(Answerer::Daemon(client)),
             (false, _, true) | (true, true, true) if socket.is_none() => Ok(Answerer::Objects),
             (true, true, _) => bail!(
                 "the daemon at {} answers by its own settings: leave out --mode, --local-address and the settings, or {WHERE}",
@@ -184,11 +186,29 @@ impl ObjectFlags {
 
     fn load_from(&self, source: &SourceFlags) -> anyhow::Result<Loaded> {
         let config = self.configuration(source)?;
+        let objects = read(&config)?;
+        self.apply(&config, objects)
+    }
+
+    /// Only what matters to a question, of a folder: that takes a small part of the time. None if it is another source, or if all of it has
+    /// to be read to be sure.
+    pub(super) fn load_about(&self, question: &Question) -> anyhow::Result<Option<Loaded>> {
+        if !self.source.is_known() {
+            return Ok(None);
+        }
+        let config = self.configuration(&self.source)?;
+        let relevance = Relevance::to(question, &self.addresses()?);
+        let objects = read_about(&config, relevance);
+        objects.map(|read| self.apply(&config, read)).transpose()
+    }
+
+    /// What the objects amount to.
+    fn apply(&self, config: &Config, objects: Read) -> anyhow::Result<Loaded> {
         let Read {
             mut store,
             mut warnings,
             is_complete,
-        } = read(&config)?;
+        } = objects;
         let mut builder = Builder::new(config.settings.clone());
         let mut touched = store.take_touched();
         touched.node = true;
@@ -196,12 +216,12 @@ impl ObjectFlags {
         let update = builder.update(&store, touched, &addresses);
         let told = update.warnings.iter();
         warnings.extend(told.map(|warning| format!("warning: {warning}")));
-        let mode = Mode::choose(&config);
+        let mode = Mode::choose(config);
         Ok(Loaded {
             store,
             builder,
             addresses,
-            trace: trace_mode(&mode, &config),
+            trace: trace_mode(&mode, config),
             kernel: Kernel {
                 mode,
                 counters: config.counters,

@@ -11,8 +11,9 @@ use ferrovia_core::wire::Kind;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Source};
+use crate::look::Relevance;
 use crate::source::kube::{self, Api, ApiAccess, Freshness, Times, Unobserved};
-use crate::source::manifest::{Folder, Severity};
+use crate::source::manifest::{Excerpt, Folder, Severity};
 
 /// How long an API server may take to tell all objects.
 const API_LIMIT: Duration = Duration::from_secs(60);
@@ -47,23 +48,28 @@ impl Read {
 /// Reads all objects of the configuration's source.
 pub(in crate::cli) fn read(config: &Config) -> anyhow::Result<Read> {
     let node_name = &config.settings.node_name;
-    let Told {
-        events,
-        mut lines,
-        is_complete,
-        ..
-    } = match &config.source {
+    let told = match &config.source {
         Source::Manifests(folder) => from_folder(folder)?,
         Source::Kube(access) => from_api(access, node_name)?,
     };
-    let mut store = Store::new(node_name);
-    let news = events.iter().flat_map(|event| store.handle(event));
-    lines.extend(news.map(|warning| format!("warning: {warning}")));
-    Ok(Read {
-        store,
-        warnings: lines,
-        is_complete,
-    })
+    Ok(told.stored(node_name))
+}
+
+/// Reads those objects of a folder that matter to a question; none if that cannot be done, and all must be read.
+pub(in crate::cli) fn read_about(config: &Config, mut relevance: Relevance) -> Option<Read> {
+    let Source::Manifests(folder) = &config.source else {
+        return None;
+    };
+    let excerpt = Excerpt::read(folder)?;
+    let events = |relevance: &Relevance| excerpt.events(|document| relevance.concerns(document));
+    relevance.learn_addresses(&events(&relevance)?);
+    relevance.learn_names(&events(&relevance)?);
+    let told = Told {
+        events: events(&relevance)?,
+        is_complete: true,
+        ..Told::default()
+    };
+    Some(told.stored(&config.settings.node_name))
 }
 
 /// What a source has told so far.
@@ -74,6 +80,19 @@ struct Told {
     lines: Vec<String>,
     missing: Vec<Kind>,
     is_complete: bool,
+}
+
+impl Told {
+    fn stored(mut self, node_name: &str) -> Read {
+        let mut store = Store::new(node_name);
+        let news = self.events.iter().flat_map(|event| store.handle(event));
+        (self.lines).extend(news.map(|warning| format!("warning: {warning}")));
+        Read {
+            store,
+            warnings: self.lines,
+            is_complete: self.is_complete,
+        }
+    }
 }
 
 fn from_folder(folder: &Path) -> anyhow::Result<Told> {
