@@ -48,7 +48,7 @@ const COMMANDS: [(&str, &str); 10] = [
     ("trace", "Say where a packet goes, and why"),
     (
         "plan",
-        "Print the ruleset for objects of a folder or an API server; touches nothing",
+        "Print the ruleset that the daemon, a folder or an API server asks for; touches nothing",
     ),
     (
         "diff",
@@ -129,7 +129,7 @@ enum Command {
     /// Say where a packet goes, and why; touches nothing. Ends with 0 if it is delivered, 10 if refused, 11 if dropped, 12 if no Service is
     /// addressed, 1 on an error
     Trace(Box<trace::TraceArgs>),
-    /// Print the ruleset for objects of a folder or an API server; touches nothing, needs no privileges
+    /// Print the ruleset that the daemon, a folder or an API server asks for; touches nothing, needs no privileges but to ask the daemon
     Plan(Box<plan::PlanArgs>),
     /// Compare what is wanted with what is in the kernel, or two folders with each other; touches nothing. Ends with 0 if they are the same, 1
     /// if they differ, 2 on an error

