@@ -64,3 +64,74 @@ fn of_proxy(proxy: &Proxy, listeners: &Listeners) -> Option<Difference> {
     let same = found.is_empty() && wanted.is_empty();
     (!same).then(|| Difference::new(place(&proxy.name), found, wanted))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::*;
+    use crate::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
+
+    fn named(name: &str) -> ProxyName {
+        ProxyName {
+            key: PortKey {
+                service: ServiceKey::new("default", name),
+                name: "".into(),
+                protocol: Protocol::Tcp,
+            },
+            policy: TrafficPolicy::Cluster,
+        }
+    }
+
+    fn wanted(name: &str, listen: Listen) -> ProxyChange {
+        ProxyChange::Set(Proxy {
+            name: named(name),
+            listen,
+            endpoints: [].into(),
+            affinity: None,
+        })
+    }
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn listeners_and_addresses_are_compared() {
+        let mut plan = UserspacePlan::default();
+        plan.new_addresses = vec!["10.96.0.10".parse().unwrap()];
+        plan.old_addresses = vec!["10.96.0.11".parse().unwrap()];
+        let any = "0.0.0.0".parse().unwrap();
+        plan.proxies = vec![
+            wanted("there", Listen::Portal(any)),
+            wanted("closed", Listen::Portal(any)),
+            wanted(
+                "moved",
+                Listen::At(vec![at("10.96.0.10:80"), at("10.96.0.12:80")]),
+            ),
+            ProxyChange::Close(named("gone")),
+        ];
+        let listeners = Listeners::from([
+            (named("there"), vec![at("0.0.0.0:40001")]),
+            (
+                named("moved"),
+                vec![at("10.96.0.10:80"), at("10.96.0.13:80")],
+            ),
+            (named("gone"), vec![at("10.96.0.14:80")]),
+        ]);
+        let told = differences(&plan, &Observed::default(), &listeners);
+        let told: Vec<_> = told
+            .iter()
+            .map(|it| (it.kind, it.place.as_str(), it.found.len(), it.wanted.len()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (Kind::Missing, "address 10.96.0.10", 0, 1),
+                (Kind::Foreign, "address 10.96.0.11", 1, 0),
+                (Kind::Missing, "listener default/closed/tcp", 0, 1),
+                (Kind::Wrong, "listener default/moved/tcp", 1, 1),
+                (Kind::Foreign, "listener default/gone/tcp", 1, 0),
+            ]
+        );
+    }
+}

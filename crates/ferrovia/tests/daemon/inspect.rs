@@ -512,14 +512,15 @@ fn connections_that_are_tracked_are_told() {
 fn a_pod_goes_by_its_name() {
     let node = Node::new();
     node.write("web.yaml", &web_of_pods());
-    let from_folder = |arguments: &[&str]| look(&node, arguments);
     running(&node, &[]);
-    let by_daemon = |arguments: &[&str]| {
-        let (code, said, aside) = ask(&node, arguments);
-        (code, said + &aside)
-    };
-    let both: [&dyn Fn(&[&str]) -> (i32, String); 2] = [&from_folder, &by_daemon];
-    for answer in both {
+    for by_daemon in [false, true] {
+        let answer = |arguments: &[&str]| {
+            if !by_daemon {
+                return look(&node, arguments);
+            }
+            let (code, said, aside) = ask(&node, arguments);
+            (code, said + &aside)
+        };
         let (code, said) = answer(&["trace", "--from=pod/default/web-0", "10.96.0.10:80"]);
         assert!(
             code == 0 && said.contains("10.244.1.10 (a pod of this node) ->"),
@@ -540,7 +541,7 @@ fn a_pod_goes_by_its_name() {
     let more = service("more", 11, 30081, &["2.11"]);
     let pod = "2.11'], targetRef: { kind: Pod, name: web-0 }, ";
     node.write("more.yaml", &more.replace("2.11'], ", pod));
-    let (code, said) = from_folder(&["trace", "pod/default/web-0", "10.96.0.10:80"]);
+    let (code, said) = look(&node, &["trace", "pod/default/web-0", "10.96.0.10:80"]);
     assert!(
         code == 1 && said.contains("could be any of 10.244.1.10, 10.244.2.11"),
         "{said}"
@@ -575,6 +576,31 @@ fn the_userspace_mode_is_compared_by_the_process_that_listens() {
         code == 2 && said.contains("only the daemon knows where it listens"),
         "{said}"
     );
+}
+
+#[test]
+fn bound_portals_are_traced_as_they_serve() {
+    let node = Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    running(
+        &node,
+        &["--proxy-mode=userspace", "--userspace-portals=bind"],
+    );
+    node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080 masq");
+    let (code, said, aside) = ask(&node, &["trace", "10.244.1.12", "10.96.0.10:80"]);
+    assert!(
+        code == 0 && said.contains("tcp socket: listens on 10.96.0.10:80"),
+        "{said}{aside}"
+    );
+    node.expect("pod-c > 10.96.0.10:81 => refused");
+    let (code, said, aside) = ask(&node, &["trace", "10.244.1.12", "10.96.0.10:81"]);
+    assert_eq!(code, 10, "{said}{aside}");
+    // The service's address is the node's like any other, so a node port answers there too.
+    node.expect("pod-c > 10.96.0.10:30080 => 10.244.2.10:8080 masq");
+    let (code, said, aside) = ask(&node, &["trace", "10.244.1.12", "10.96.0.10:30080"]);
+    assert!(code == 0 && said.contains("node port"), "{said}{aside}");
+    let (code, said, aside) = ask(&node, &["verify"]);
+    assert_eq!(code, 0, "{said}{aside}");
 }
 
 #[test]
