@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use ferrovia_core::trace::{Outcome, Trace, trace as follow};
+use ferrovia_core::trace::{Cause, Outcome, Trace, trace as follow};
 use serde_json::Value;
 
 use super::daemon;
@@ -86,7 +86,8 @@ fn in_short(args: &TraceArgs, question: &Question) -> anyhow::Result<Option<(Loa
     let ground = loaded.ground();
     let packet = question.packet(&ground).ok();
     let trace = packet.map(|packet| follow(&ground, &packet));
-    let trace = trace.filter(|trace| trace.service.is_some());
+    // Whatever names a Service was not missed. That there is none is not believed before all has been read.
+    let trace = trace.filter(|trace| trace.service.is_some() || trace.cause == Cause::NoSuchPort);
     Ok(trace.map(|trace| (loaded, trace)))
 }
 
