@@ -5,13 +5,18 @@
 #   make bench        the figures, as a table with ratios measured in the same run (BENCH_QUICK=1: the small sizes only)
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
+#   make static       the program as one file that needs no library
+#   make dist         an archive with it, manual pages, completions and bill of materials; what container images are made of
+#   make deb          a Debian package
+#   make sbom         the bill of materials as CycloneDX JSON, on standard output
+#   make reproducible build twice in different folders and compare the bytes (two release builds: some minutes)
 
 SHELL := /bin/bash
 CARGO ?= cargo
 KEEP ?=
 TARGET := $(or $(CARGO_TARGET_DIR),./target)
 
-.PHONY: demo test bench lint bless tools test-tools
+.PHONY: demo test bench lint bless static dist deb sbom reproducible tools test-tools
 
 demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
@@ -34,6 +39,21 @@ lint:
 
 bless: test-tools
 	BLESS=1 $(CARGO) test -p ferrovia --test cases --test config
+
+static:
+	./scripts/build-static
+
+dist:
+	./scripts/dist
+
+deb:
+	./scripts/build-deb
+
+sbom:
+	@./scripts/sbom
+
+reproducible:
+	./scripts/check-reproducible
 
 tools:
 	./scripts/install-tools
