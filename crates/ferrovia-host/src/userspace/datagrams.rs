@@ -79,7 +79,9 @@ impl Batch {
         for slot in slots.take(taken) {
             let header = &self.headers[slot];
             self.lens[slot] = (header.msg_len as usize).min(LONGEST);
-            self.control_lens[slot] = header.msg_hdr.msg_controllen.min(CONTROL);
+            // Of another type in every C library.
+            let control_len = header.msg_hdr.msg_controllen as usize;
+            self.control_lens[slot] = control_len.min(CONTROL);
         }
         Ok(taken)
     }
