@@ -55,9 +55,12 @@ fn trace(tracer: &mut Command, summary: &Path) {
 fn calls(summary: &Path) -> Calls {
     let names = || {
         let text = std::fs::read_to_string(summary).unwrap_or_default();
-        let names = text.lines().map(str::trim).filter(|line| {
-            !line.is_empty() && !line.starts_with('-') && !["syscall", "total"].contains(line)
-        });
+        // Beside names there are headings, lines, and words about threads that end while they are looked at.
+        let is_name = |line: &&str| {
+            line.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !["", "syscall", "total"].contains(line)
+        };
+        let names = text.lines().map(str::trim).filter(is_name);
         names.map(str::to_owned).collect::<Calls>()
     };
     wait("the tracer's summary", || names().contains("execve"));

@@ -22,6 +22,7 @@ fn pack(script: &str, folder: &Path) -> (PathBuf, PathBuf) {
     let said = succeed(
         Command::new(path("scripts").join(script))
             .env("DIST", &dist)
+            .env("COMPRESSION", "1")
             .env("FERROVIA_BINARY", small_binary(folder)),
     );
     (dist, PathBuf::from(said.trim()))
