@@ -80,7 +80,7 @@ impl Batch {
             let header = &self.headers[slot];
             self.lens[slot] = (header.msg_len as usize).min(LONGEST);
             // Of another type in every C library.
-            let control_len = header.msg_hdr.msg_controllen as usize;
+            let control_len: usize = header.msg_hdr.msg_controllen as _;
             self.control_lens[slot] = control_len.min(CONTROL);
         }
         Ok(taken)
