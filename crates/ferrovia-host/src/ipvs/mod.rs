@@ -297,3 +297,17 @@ fn load_module() -> Result<(), exec::Error> {
 fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {
     move |cause| Error::Netlink { action, cause }
 }
+
+/// Reads a message as everything that IPVS may answer.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_hostile(message: &netlink::Message<'_>) -> usize {
+    let destination = |family| decode::found_destination(family, message).is_some();
+    let destinations = Family::ALL.map(destination);
+    let others = [
+        decode::found_server(message).is_some(),
+        decode::read_info(message).is_some(),
+        decode::read_timeouts(message).is_some(),
+    ];
+    let read = destinations.into_iter().chain(others);
+    read.filter(|read| *read).count()
+}

@@ -1,0 +1,410 @@
+//! What is thrown at the daemon, one after the other, and what must be so after each.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferrovia_lab::Pod;
+use ferrovia_lab::apiserver::{End, Fault, Interference, Kind, Target, Verb, sample};
+
+use crate::churn::{self, CALLED, CANARY, Churn, STEADY};
+use crate::model::{Model, Pods, Trouble};
+use crate::objects::NODE;
+use crate::report::{Report, Row};
+use crate::stage::{Limits, Stage, Usage};
+use crate::traffic::{Client, Counter, Held, who_answers};
+use crate::{Mode, Options};
+
+/// What 10,000 Services must do with.
+const MEMORY: u64 = 256 << 20;
+/// Few, but enough for what a daemon needs at all.
+const DESCRIPTORS: u32 = 64;
+/// Ten years.
+const UPTIME: u64 = 10 * 365 * 24 * 3600;
+/// So much more memory at the end is no leak: a page here and there, and buffers that grew with the largest list.
+const GROWTH_KIB: u64 = 24 << 10;
+const GROWTH_DESCRIPTORS: usize = 6;
+
+type Throw = fn(&Scene<'_>) -> anyhow::Result<String>;
+
+/// In this order: the daemon that is there from the foreign changes on is the one whose growth is measured.
+const FAULTS: &[(&str, Throw)] = &[
+    ("churn", |scene| scene.just_changes()),
+    ("killed", |scene| scene.killed()),
+    ("few descriptors", |scene| scene.few_descriptors()),
+    ("disk full", |scene| scene.disk_full()),
+    ("clock", |scene| scene.clock()),
+    ("little memory, many objects", |scene| scene.little_memory()),
+    ("foreign flush", |scene| scene.foreign_flush()),
+    ("foreign damage", |scene| scene.foreign_damage()),
+    ("API away", |scene| scene.api_away()),
+    ("API forgets", |scene| scene.api_forgets()),
+    ("API refuses", |scene| scene.api_refuses()),
+    ("API slow", |scene| scene.api_slow()),
+    ("API nonsense", |scene| scene.api_nonsense()),
+    ("everything changed back", |scene| scene.calm()),
+];
+
+/// Runs everything.
+pub(crate) fn play(options: Options) -> anyhow::Result<Report> {
+    let stage = Stage::build(options)?;
+    let model = Model::new(&stage.api, STEADY.0 + 1)?;
+    stage.start(Limits::None)?;
+    let (churn, counter, stop) = (Churn::default(), Counter::default(), AtomicBool::new(false));
+    let scene = Scene {
+        stage: &stage,
+        model: &model,
+        churn: &churn,
+        counter: &counter,
+        options,
+        each: options.time / FAULTS.len() as u32,
+    };
+    scene.settle()?;
+    thread::scope(|scope| {
+        let changing = scope.spawn(|| churn.run(&stage, &model, &stop));
+        let calling: Vec<_> = Client::ALL
+            .into_iter()
+            .map(|client| {
+                let (stage, model, counter, stop) = (&stage, &model, &counter, &stop);
+                scope.spawn(move || client.run(stage, model, CALLED, counter, stop))
+            })
+            .collect();
+        let report = scene.all();
+        stop.store(true, Ordering::Relaxed);
+        for thread in calling.into_iter().chain([changing]) {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        report
+    })
+}
+
+struct Scene<'a> {
+    stage: &'a Stage,
+    model: &'a Model,
+    churn: &'a Churn,
+    counter: &'a Counter,
+    options: Options,
+    /// How long each fault lasts, about.
+    each: Duration,
+}
+
+impl Scene<'_> {
+    fn all(&self) -> anyhow::Result<Report> {
+        let mode = self.options.mode.name();
+        let mut report = Report {
+            heading: format!("Faults in {mode} mode"),
+            ..Report::default()
+        };
+        let mut held = Held::open(self.stage, STEADY)?;
+        // Connections to an endpoint that goes stay as well.
+        held.extend(Held::open(self.stage, CANARY)?);
+        let mut baseline: Option<Usage> = None;
+        self.counter.take();
+        for (name, throw) in FAULTS {
+            if *name == "foreign flush" {
+                baseline = Some(self.stage.usage()?);
+            }
+            let mut problems = Vec::new();
+            let done = throw(self).unwrap_or_else(|error| {
+                problems.push(format!("{error:#}"));
+                "see below".to_owned()
+            });
+            let again = self.settle();
+            self.model.end();
+            let right_again = again.unwrap_or_else(|error| {
+                problems.push(format!("{error:#}"));
+                Duration::MAX
+            });
+            problems.extend(held.iter_mut().filter_map(Held::check));
+            problems.extend(self.compare()?);
+            if self.stage.has_panicked() || !self.stage.is_running() {
+                problems.push(format!("the daemon broke; {}", self.stage.last_words()));
+            }
+            let is_broken = !problems.is_empty();
+            let calls = self.counter.take();
+            report.rows.push(Row {
+                fault: name,
+                done,
+                calls,
+                right_again,
+                problems,
+            });
+            if is_broken {
+                // What comes after would only tell the same again.
+                return Ok(report);
+            }
+        }
+        if let (Some(before), Some(row)) = (baseline, report.rows.last_mut()) {
+            row.problems.extend(growth(before, self.stage.usage()?));
+        }
+        Ok(report)
+    }
+
+    /// Waits until a change of now has effect; answers with the time it took.
+    fn settle(&self) -> anyhow::Result<Duration> {
+        let now = who_answers(self.stage, CANARY)?;
+        let other = if now.as_deref() == Some(Pod::A.name()) {
+            Pod::X
+        } else {
+            Pod::A
+        };
+        self.model
+            .change(&self.stage.api, CANARY, Pods::one(other))?;
+        self.stage.until("a change has effect", || {
+            Ok(who_answers(self.stage, CANARY)?.as_deref() == Some(other.name()))
+        })
+    }
+
+    /// What differs from a full sync, once nothing changes.
+    fn compare(&self) -> anyhow::Result<Option<String>> {
+        self.churn.pause();
+        let mut last = None;
+        let begin = Instant::now();
+        while begin.elapsed() < crate::stage::PATIENCE {
+            last = self.stage.differences()?;
+            if last.is_none() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        self.churn.go_on();
+        Ok(last.map(|words| format!("the kernel is not what a full sync makes it: {words}")))
+    }
+
+    /// The rest of this fault's time.
+    fn wait(&self, part: u32) {
+        thread::sleep(self.each / part);
+    }
+
+    fn just_changes(&self) -> anyhow::Result<String> {
+        self.churn.take();
+        let begin = Instant::now();
+        self.wait(1);
+        let each_second = f64::from(self.churn.take()) / begin.elapsed().as_secs_f64();
+        Ok(format!(
+            "{each_second:.0} changes of Services and endpoints a second"
+        ))
+    }
+
+    fn killed(&self) -> anyhow::Result<String> {
+        let times = 3;
+        for _ in 0..times {
+            self.model.begin(Trouble::Behind);
+            self.stage.kill()?;
+            self.wait(2 * times);
+            self.stage.start(Limits::None)?;
+            self.settle()?;
+            self.model.end();
+        }
+        Ok(format!("kill -9 and a new start, {times} times"))
+    }
+
+    /// Starts the daemon anew with limits, lets it work under them, and starts it without.
+    fn limited(
+        &self,
+        limits: Limits,
+        work: impl FnOnce() -> anyhow::Result<String>,
+    ) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Behind);
+        self.stage.restart(limits)?;
+        self.settle()?;
+        self.model.end();
+        let done = work()?;
+        self.settle()?;
+        self.model.begin(Trouble::Behind);
+        self.stage.restart(Limits::None)?;
+        Ok(done)
+    }
+
+    fn few_descriptors(&self) -> anyhow::Result<String> {
+        self.limited(Limits::Descriptors(DESCRIPTORS), || {
+            let idle = self.stage.idle_connections(200)?;
+            self.wait(1);
+            self.settle()?;
+            let (most, idle) = (DESCRIPTORS, idle.len());
+            Ok(format!(
+                "{most} descriptors, {idle} clients that connect and say nothing"
+            ))
+        })
+    }
+
+    fn disk_full(&self) -> anyhow::Result<String> {
+        self.limited(Limits::FullDisk, || {
+            self.wait(1);
+            Ok("no room for the log and for temporary files".to_owned())
+        })
+    }
+
+    fn clock(&self) -> anyhow::Result<String> {
+        self.limited(Limits::Uptime(UPTIME), || {
+            self.wait(1);
+            Ok("started on a machine that is up for ten years".to_owned())
+        })
+    }
+
+    fn little_memory(&self) -> anyhow::Result<String> {
+        let size = self.options.size;
+        self.limited(Limits::Memory(MEMORY), || {
+            let objects = (0..size.services).flat_map(|number| {
+                // Away from the others' addresses.
+                let number = number + 2_000;
+                [sample::service(number), sample::slice(number, size.endpoints)]
+            });
+            self.stage.api.apply_many(objects)?;
+            self.settle()?;
+            let peak = self.stage.usage()?.peak >> 10;
+            for number in 0..size.services {
+                let name = sample::service_name(number + 2_000);
+                let slice = sample::slice(number + 2_000, 0)["metadata"]["name"].clone();
+                self.stage.api.delete(Kind::Service, sample::NAMESPACE, &name);
+                let slice = slice.as_str().unwrap_or_default();
+                self.stage.api.delete(Kind::EndpointSlice, sample::NAMESPACE, slice);
+            }
+            let (services, endpoints) = (size.services, size.services * size.endpoints);
+            Ok(format!("{services} Services and {endpoints} endpoints come and go, 256 MiB; {peak} MiB at most"))
+        })
+    }
+
+    fn foreign_flush(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Bare);
+        match self.options.mode {
+            Mode::Nftables => {
+                self.stage.on_node("nft", &["flush", "ruleset"])?;
+                Ok("nft flush ruleset".to_owned())
+            }
+            Mode::Iptables => {
+                for table in ["nat", "filter"] {
+                    self.stage
+                        .on_node("iptables-nft", &["-w", "60", "-t", table, "-F"])?;
+                    self.stage
+                        .on_node("ip6tables-nft", &["-w", "60", "-t", table, "-F"])?;
+                }
+                Ok("iptables -F of both tables".to_owned())
+            }
+        }
+    }
+
+    fn foreign_damage(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Bare);
+        match self.options.mode {
+            Mode::Nftables => {
+                self.stage
+                    .on_node("nft", &["delete", "table", "ip", "ferrovia"])?;
+                self.stage
+                    .on_node("nft", &["flush", "table", "ip6", "ferrovia"])?;
+                Ok("one table deleted, the other one emptied".to_owned())
+            }
+            Mode::Iptables => {
+                self.stage.on_node(
+                    "iptables-nft",
+                    &["-w", "60", "-t", "nat", "-D", "PREROUTING", "1"],
+                )?;
+                self.stage.on_node(
+                    "ip6tables-nft",
+                    &["-w", "60", "-t", "nat", "-F", "KUBE-SERVICES"],
+                )?;
+                Ok("a jump deleted, a chain emptied".to_owned())
+            }
+        }
+    }
+
+    fn api_away(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Behind);
+        self.stage.api.refuse_connections(true)?;
+        self.stage.api.reset_connections();
+        self.wait(1);
+        self.stage.api.refuse_connections(false)?;
+        Ok(format!(
+            "connections reset and refused for {:.0?}",
+            self.each
+        ))
+    }
+
+    fn api_forgets(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Behind);
+        self.stage.api.refuse_connections(true)?;
+        self.stage.api.reset_connections();
+        self.wait(2);
+        self.stage.api.compact();
+        self.stage.api.refuse_connections(false)?;
+        Ok("away, and then all history is gone (410)".to_owned())
+    }
+
+    fn api_refuses(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Behind);
+        for code in [
+            http::StatusCode::INTERNAL_SERVER_ERROR,
+            http::StatusCode::TOO_MANY_REQUESTS,
+        ] {
+            self.stage
+                .api
+                .inject_times(6, Target::verb(Verb::Watch), Fault::code(code));
+        }
+        self.stage
+            .api
+            .inject_times(4, Target::verb(Verb::List), Fault::Reset);
+        for kind in [Kind::Service, Kind::EndpointSlice] {
+            self.stage.api.end_watches(kind, End::Abort);
+        }
+        self.wait(2);
+        self.stage.api.heal()?;
+        Ok("watches end, and are refused with 500 and 429".to_owned())
+    }
+
+    fn api_slow(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Behind);
+        let drip = Interference::Drip {
+            bytes: 2_000,
+            every: Duration::from_millis(50),
+        };
+        self.stage.api.interfere(drip);
+        self.wait(1);
+        self.stage.api.heal()?;
+        Ok("answers drip, 40 kB a second".to_owned())
+    }
+
+    fn api_nonsense(&self) -> anyhow::Result<String> {
+        self.model.begin(Trouble::Behind);
+        for round in 0..5 {
+            for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+                let nonsense = format!(
+                    "{{\"type\":\"ADDED\",\"object\":{{\"spec\":{round}}}}}\n\0\u{ff}{{]\n"
+                );
+                self.stage.api.write_to_watches(kind, nonsense);
+            }
+            self.stage.api.go_away();
+            self.stage.api.reset_in_next_write();
+            self.wait(5);
+        }
+        Ok("garbage in watches, GOAWAY, lines cut in half".to_owned())
+    }
+
+    /// As it was in the beginning, so that what is left over would show.
+    fn calm(&self) -> anyhow::Result<String> {
+        self.churn.pause();
+        churn::clear(self.stage);
+        Ok(format!(
+            "all Services that came are gone again; compared on {NODE}"
+        ))
+    }
+}
+
+/// What has grown.
+fn growth(before: Usage, after: Usage) -> Vec<String> {
+    let mut grown = Vec::new();
+    if after.resident > before.resident + GROWTH_KIB {
+        grown.push(format!(
+            "memory grew from {} to {} KiB",
+            before.resident, after.resident
+        ));
+    }
+    if after.descriptors > before.descriptors + GROWTH_DESCRIPTORS {
+        grown.push(format!(
+            "descriptors grew from {} to {}",
+            before.descriptors, after.descriptors
+        ));
+    }
+    grown
+}
