@@ -45,8 +45,17 @@ const FAULTS: &[(&str, Throw)] = &[
     ("everything changed back", |scene| scene.calm()),
 ];
 
+/// Those that are to be thrown.
+fn chosen(options: &Options) -> impl Iterator<Item = &'static (&'static str, Throw)> {
+    let is_wanted = |name: &str| {
+        let only = options.only.as_ref();
+        only.is_none_or(|only| name.contains(only.as_str()))
+    };
+    FAULTS.iter().filter(move |(name, _)| is_wanted(name))
+}
+
 /// Runs everything.
-pub(crate) fn play(options: Options) -> anyhow::Result<Report> {
+pub(crate) fn play(options: &Options) -> anyhow::Result<Report> {
     let stage = Stage::build(options)?;
     let model = Model::new(&stage.api, STEADY.0 + 1)?;
     stage.start(Limits::None)?;
@@ -57,7 +66,7 @@ pub(crate) fn play(options: Options) -> anyhow::Result<Report> {
         churn: &churn,
         counter: &counter,
         options,
-        each: options.time / FAULTS.len() as u32,
+        each: options.time / chosen(options).count().max(1) as u32,
     };
     scene.settle()?;
     thread::scope(|scope| {
@@ -85,7 +94,7 @@ struct Scene<'a> {
     model: &'a Model,
     churn: &'a Churn,
     counter: &'a Counter,
-    options: Options,
+    options: &'a Options,
     /// How long each fault lasts, about.
     each: Duration,
 }
@@ -102,7 +111,7 @@ impl Scene<'_> {
         held.extend(Held::open(self.stage, CANARY)?);
         let mut baseline: Option<Usage> = None;
         self.counter.take();
-        for (name, throw) in FAULTS {
+        for (name, throw) in chosen(self.options) {
             if *name == "foreign flush" {
                 baseline = Some(self.stage.usage()?);
             }

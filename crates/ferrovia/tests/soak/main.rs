@@ -14,7 +14,7 @@
 //! - `report`: the table
 //!
 //! As a test it takes half a minute. `SOAK_SECONDS=200` makes it longer, `SOAK_MODE=iptables` tries the other mode, and `SOAK_BIG=1` has a
-//! cluster of 10,000 Services and 250,000 endpoints.
+//! cluster of 10,000 Services and 250,000 endpoints. `SOAK_ONLY=API` throws only faults with such a name.
 //!
 //! Left out: a full connection tracking table, whose size only the machine's first namespace may set, and steps of the wall clock, which all
 //! namespaces share. All waits of the daemon are by the monotonic clock, and that one can be far ahead.
@@ -38,9 +38,11 @@ use crate::report::Report;
 const SHORT: Duration = Duration::from_secs(25);
 
 /// What is to be done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Options {
-    /// How long all faults together may take, about.
+    /// Only faults whose names contain this.
+    only: Option<String>,
+    /// How long all faults together last, about. What it takes to recover comes on top.
     time: Duration,
     /// The mode, as the configuration calls it.
     mode: Mode,
@@ -96,7 +98,7 @@ fn run() -> anyhow::Result<bool> {
         return Ok(true);
     }
     let options = options()?;
-    let report = faults::play(options)?;
+    let report = faults::play(&options)?;
     print!("{report}");
     Ok(Report::is_well(&report))
 }
@@ -127,5 +129,11 @@ fn options() -> anyhow::Result<Options> {
             endpoints: 5,
         }
     };
-    Ok(Options { time, mode, size })
+    let only = std::env::var("SOAK_ONLY").ok();
+    Ok(Options {
+        only,
+        time,
+        mode,
+        size,
+    })
 }

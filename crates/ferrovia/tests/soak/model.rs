@@ -170,6 +170,36 @@ impl Model {
         }
     }
 
+    /// What a Service had of late, and what had to be reckoned with, by seconds before a moment.
+    pub(crate) fn explain(&self, service: Service, moment: Instant) -> String {
+        const LATE: Duration = Duration::from_secs(60);
+        let inner = self.inner();
+        let before = |at: Instant| match moment.checked_duration_since(at) {
+            Some(time) => format!("-{:.1}", time.as_secs_f64()),
+            None => format!("+{:.1}", (at - moment).as_secs_f64()),
+        };
+        let history = inner
+            .history
+            .get(usize::from(service.0))
+            .into_iter()
+            .flatten();
+        let history = history
+            .filter(|(at, _)| *at + LATE > moment)
+            .map(|(at, pods)| {
+                let names: Vec<_> = pods.iter().map(Pod::name).collect();
+                format!("{} s {}", before(*at), names.join("+"))
+            });
+        let periods = inner.periods.iter();
+        let periods = periods
+            .filter(|period| period.to.is_none_or(|to| to + LATE > moment))
+            .map(|period| {
+                let to = period.to.map_or("now".to_owned(), before);
+                format!("{:?} from {} to {to}", period.trouble, before(period.from))
+            });
+        let (history, periods): (Vec<_>, Vec<_>) = (history.collect(), periods.collect());
+        format!("endpoints {}; {}", history.join(", "), periods.join(", "))
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

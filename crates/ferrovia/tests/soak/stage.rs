@@ -56,7 +56,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn build(options: Options) -> anyhow::Result<Self> {
+    pub(crate) fn build(options: &Options) -> anyhow::Result<Self> {
         World::sweep()?;
         let world = World::new(Spec::default())?;
         let api = {

@@ -113,7 +113,8 @@ impl Client {
             let judgement = model.judge(service, asked, ended, answer);
             counter.add(judgement, || {
                 let took = (ended - asked).as_millis();
-                format!("{judgement:?}: {place} > {to} => {outcome} after {took} ms")
+                let why = model.explain(service, asked);
+                format!("{judgement:?}: {place} > {to} => {outcome} after {took} ms; {why}")
             });
             std::thread::sleep(PAUSE);
         }
