@@ -3,6 +3,8 @@
 #   make demo         watch Ferrovia carry traffic in a sandbox of network namespaces (KEEP=1: stay up to play with it)
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, ipvs in user-mode Linux, faults, the page in a browser
 #   make bench        the figures, as a table with ratios measured in the same run (BENCH_QUICK=1: the small sizes only)
+#   make soak         the daemon under faults and load, as a table (SOAK_SECONDS=120 of faults, SOAK_MODE=iptables, SOAK_BIG=1: 250,000 endpoints)
+#   make fuzz         every parser for FUZZ_SECONDS=60 each, from another beginning each time
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
 
@@ -11,7 +13,7 @@ CARGO ?= cargo
 KEEP ?=
 TARGET := $(or $(CARGO_TARGET_DIR),./target)
 
-.PHONY: demo test bench lint bless tools test-tools
+.PHONY: demo test bench soak fuzz lint bless tools test-tools
 
 demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
@@ -23,6 +25,16 @@ test: test-tools
 bench: test-tools
 	$(CARGO) bench --bench proxy
 	$(CARGO) bench -p ferrovia-host --bench userspace
+
+soak: export SOAK_SECONDS ?= 120
+soak: test-tools
+	$(CARGO) test --quiet -p ferrovia --test soak
+
+fuzz: export FUZZ_SECONDS ?= 60
+fuzz: test-tools
+	$(CARGO) test --quiet -p ferrovia-host --lib hostile -- --nocapture
+	$(CARGO) test --quiet -p ferrovia --lib hostile -- --nocapture
+	$(CARGO) test --quiet -p ferrovia --test fuzz -- --nocapture
 
 lint:
 	./scripts/install-tools lint

@@ -34,8 +34,8 @@ use anyhow::Context as _;
 
 use crate::report::Report;
 
-/// Long enough for every fault once, short enough for a test.
-const SHORT: Duration = Duration::from_secs(25);
+/// How long a test may throw faults.
+const SHORT: Duration = Duration::from_secs(15);
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ struct Options {
     only: Option<String>,
     /// How long all faults together last, about. What it takes to recover comes on top.
     time: Duration,
+    /// All faults, not only those that a test has time for.
+    is_long: bool,
     /// The mode, as the configuration calls it.
     mode: Mode,
     /// The large cluster.
@@ -104,14 +106,12 @@ fn run() -> anyhow::Result<bool> {
 }
 
 fn options() -> anyhow::Result<Options> {
-    let time = match std::env::var("SOAK_SECONDS") {
+    let seconds = match std::env::var("SOAK_SECONDS") {
         Ok(text) => {
-            let seconds = text
-                .parse()
-                .with_context(|| format!("SOAK_SECONDS={text} is no number"))?;
-            Duration::from_secs(seconds)
+            let seconds = text.parse();
+            Some(seconds.with_context(|| format!("SOAK_SECONDS={text} is no number"))?)
         }
-        Err(_) => SHORT,
+        Err(_) => None,
     };
     let mode = match std::env::var("SOAK_MODE").as_deref() {
         Ok("iptables") => Mode::Iptables,
@@ -132,7 +132,8 @@ fn options() -> anyhow::Result<Options> {
     let only = std::env::var("SOAK_ONLY").ok();
     Ok(Options {
         only,
-        time,
+        time: seconds.map_or(SHORT, Duration::from_secs),
+        is_long: seconds.is_some(),
         mode,
         size,
     })

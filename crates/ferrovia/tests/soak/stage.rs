@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -273,13 +274,15 @@ ferrovia: {{ admin: {{ socket: '' }} }}
         what: &str,
         mut is_so: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<Duration> {
+        const PROMPTLY: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
+            let waited = begin.elapsed();
             match is_so() {
                 Ok(true) => return Ok(begin.elapsed()),
-                Ok(false) if begin.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(2))
-                }
+                Ok(false) if waited < PROMPTLY => thread::sleep(Duration::from_millis(2)),
+                // Every question may use up a port.
+                Ok(false) if waited < PATIENCE => thread::sleep(PROMPTLY),
                 Ok(false) => bail!("{what}: not within {PATIENCE:?}; {}", self.last_words()),
                 Err(error) => {
                     return Err(error.context(self.last_words()).context(what.to_owned()));

@@ -16,8 +16,9 @@ use crate::stage::Stage;
 
 /// Time for a first packet that was lost to be sent again, twice.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Between two calls of a client. The lab's source ports come round after more than two minutes then, when the kernel has forgotten them.
-const PAUSE: Duration = Duration::from_millis(15);
+/// Between two calls of a client. The lab's source ports come round after more than two minutes then, when the kernel has forgotten
+/// earlier connections from them.
+const PAUSE: Duration = Duration::from_millis(30);
 /// So many calls that went wrong are told in words.
 const TOLD: usize = 5;
 
