@@ -4,7 +4,7 @@
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, ipvs in user-mode Linux, faults, the page in a browser
 #   make bench        the figures, as a table with ratios measured in the same run (BENCH_QUICK=1: the small sizes only)
 #   make soak         the daemon under faults and load, as a table (SOAK_SECONDS=120 of faults, SOAK_MODE=iptables, SOAK_BIG=1: 250,000 endpoints)
-#   make fuzz         every parser for FUZZ_SECONDS=60 each, from another beginning each time
+#   make fuzz         every parser for SECONDS=60 each, from another beginning each time
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
 
@@ -30,7 +30,7 @@ soak: export SOAK_SECONDS ?= 120
 soak: test-tools
 	$(CARGO) test --quiet -p ferrovia --test soak
 
-fuzz: export FUZZ_SECONDS ?= 60
+fuzz: export FUZZ_SECONDS ?= $(or $(SECONDS),60)
 fuzz: test-tools
 	$(CARGO) test --quiet -p ferrovia-host --lib hostile -- --nocapture
 	$(CARGO) test --quiet -p ferrovia --lib hostile -- --nocapture

@@ -12,7 +12,6 @@ use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::{Found, Planner as _};
 use ferrovia_core::store::{Event, Store};
-use ferrovia_core::wire::Object;
 use ferrovia_lab::fuzz::Target;
 use ferrovia_lab::layout::NODE_ADDRESSES;
 
@@ -82,15 +81,20 @@ fn hostile_files_give_objects_or_an_error_inside_the_file() {
     });
 }
 
-fn check(bytes: &[u8], format: Format) -> Vec<Box<Object>> {
-    let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+fn check(bytes: &[u8], format: Format) -> Vec<Event> {
+    // To YAML a carriage return alone ends a line, too.
+    let is_end = |byte: &&u8| matches!(**byte, b'\n' | b'\r');
+    let lines = 1 + bytes.iter().filter(is_end).count();
     match decode(bytes, format) {
         Ok(objects) => {
             for found in &objects {
                 assert!((1..=lines).contains(&found.line), "line {}", found.line);
                 assert!(!found.object.metadata().name.is_empty());
             }
-            objects.into_iter().map(|found| found.object).collect()
+            let applied = objects
+                .into_iter()
+                .map(|found| Event::Applied(found.object));
+            applied.collect()
         }
         Err(error) => {
             assert!((1..=lines).contains(&error.line), "{error}, of {lines}");
@@ -105,12 +109,12 @@ fn check(bytes: &[u8], format: Format) -> Vec<Box<Object>> {
 }
 
 /// Strict stand-ins for the kernel take what both modes make of the objects.
-fn rules_are_right(settings: &Settings, objects: Vec<Box<Object>>) {
+fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
     let mut store = Store::new(&settings.node_name);
     let mut builder = Builder::new(settings.clone());
     let addresses: [IpAddr; 4] = NODE_ADDRESSES;
     let start = Objects::default().start().into_iter();
-    for event in start.chain(objects.into_iter().map(Event::Applied)) {
+    for event in start.chain(objects) {
         for warning in store.handle(event) {
             one_line(&warning.to_string());
         }
