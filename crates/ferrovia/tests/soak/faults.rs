@@ -21,6 +21,8 @@ const MEMORY: u64 = 256 << 20;
 const DESCRIPTORS: u32 = 64;
 /// Ten years.
 const UPTIME: u64 = 10 * 365 * 24 * 3600;
+/// The numbers of Services that come all at once begin here, away from the others' addresses.
+const AWAY: u32 = 2_000;
 /// So much more memory at the end is no leak: a page here and there, and buffers that grew with the largest list.
 const GROWTH_KIB: u64 = 24 << 10;
 const GROWTH_DESCRIPTORS: usize = 6;
@@ -283,64 +285,86 @@ impl Scene<'_> {
     fn little_memory(&self) -> anyhow::Result<String> {
         let size = self.options.size;
         self.limited(Limits::Memory(MEMORY), || {
-            let objects = (0..size.services).flat_map(|number| {
-                // Away from the others' addresses.
-                let number = number + 2_000;
-                [sample::service(number), sample::slice(number, size.endpoints)]
-            });
-            self.stage.api.apply_many(objects)?;
-            self.settle()?;
-            let peak = self.stage.usage()?.peak >> 10;
-            for number in 0..size.services {
-                let name = sample::service_name(number + 2_000);
-                let slice = sample::slice(number + 2_000, 0)["metadata"]["name"].clone();
-                self.stage.api.delete(Kind::Service, sample::NAMESPACE, &name);
-                let slice = slice.as_str().unwrap_or_default();
-                self.stage.api.delete(Kind::EndpointSlice, sample::NAMESPACE, slice);
+            let numbers = AWAY..AWAY + size.services;
+            let objects = |number| [sample::service(number), sample::slice(number, size.endpoints)];
+            // Behind all that comes at once, other changes have to wait.
+            self.model.begin(Trouble::Behind);
+            self.stage
+                .api
+                .apply_many(numbers.clone().flat_map(objects))?;
+            let came = self.settle()?;
+            let peak = self.stage.usage()?.peak;
+            self.stage.restart(Limits::Memory(MEMORY))?;
+            let started = self.settle()?;
+            let peak = peak.max(self.stage.usage()?.peak) >> 10;
+            for number in numbers {
+                let (service, slice) = (sample::service_name(number), sample::slice(number, 0));
+                let slice = slice["metadata"]["name"].as_str().unwrap_or_default();
+                let api = &self.stage.api;
+                api.delete(Kind::Service, sample::NAMESPACE, &service);
+                api.delete(Kind::EndpointSlice, sample::NAMESPACE, slice);
             }
+            let went = self.settle()?;
+            self.model.end();
             let (services, endpoints) = (size.services, size.services * size.endpoints);
-            Ok(format!("{services} Services and {endpoints} endpoints come and go, 256 MiB; {peak} MiB at most"))
+            Ok(format!(
+                "{services} Services and {endpoints} endpoints come ({came:.0?}), are there at a start ({started:.0?}), and go \
+                 ({went:.0?}), in 256 MiB; {peak} MiB at most"
+            ))
         })
     }
 
-    fn foreign_flush(&self) -> anyhow::Result<String> {
+    /// Takes our rules away several times, each time after they have come back.
+    fn bare(&self, damage: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<String> {
+        const TIMES: u32 = 4;
+        for _ in 0..TIMES {
+            self.model.begin(Trouble::Bare);
+            damage()?;
+            self.settle()?;
+            self.model.end();
+            self.wait(2 * TIMES);
+        }
         self.model.begin(Trouble::Bare);
-        match self.options.mode {
+        damage()?;
+        Ok(format!("{} times", TIMES + 1))
+    }
+
+    fn foreign_flush(&self) -> anyhow::Result<String> {
+        let stage = self.stage;
+        let (what, times) = match self.options.mode {
             Mode::Nftables => {
-                self.stage.on_node("nft", &["flush", "ruleset"])?;
-                Ok("nft flush ruleset".to_owned())
+                let flush = || stage.on_node("nft", &["flush", "ruleset"]);
+                ("nft flush ruleset", self.bare(flush)?)
             }
             Mode::Iptables => {
-                for table in ["nat", "filter"] {
-                    self.stage
-                        .on_node("iptables-nft", &["-w", "60", "-t", table, "-F"])?;
-                    self.stage
-                        .on_node("ip6tables-nft", &["-w", "60", "-t", table, "-F"])?;
-                }
-                Ok("iptables -F of both tables".to_owned())
+                let flush = || {
+                    for table in ["nat", "filter"] {
+                        stage.on_node("iptables-nft", &["-w", "60", "-t", table, "-F"])?;
+                        stage.on_node("ip6tables-nft", &["-w", "60", "-t", table, "-F"])?;
+                    }
+                    Ok(())
+                };
+                ("iptables -F of both tables", self.bare(flush)?)
             }
-        }
+        };
+        Ok(format!("{what}, {times}"))
     }
 
     fn foreign_damage(&self) -> anyhow::Result<String> {
         self.model.begin(Trouble::Bare);
         match self.options.mode {
             Mode::Nftables => {
-                self.stage
-                    .on_node("nft", &["delete", "table", "ip", "ferrovia"])?;
-                self.stage
-                    .on_node("nft", &["flush", "table", "ip6", "ferrovia"])?;
+                let delete = ["delete", "table", "ip", "ferrovia"];
+                self.stage.on_node("nft", &delete)?;
+                let flush = ["flush", "table", "ip6", "ferrovia"];
+                self.stage.on_node("nft", &flush)?;
                 Ok("one table deleted, the other one emptied".to_owned())
             }
             Mode::Iptables => {
-                self.stage.on_node(
-                    "iptables-nft",
-                    &["-w", "60", "-t", "nat", "-D", "PREROUTING", "1"],
-                )?;
-                self.stage.on_node(
-                    "ip6tables-nft",
-                    &["-w", "60", "-t", "nat", "-F", "KUBE-SERVICES"],
-                )?;
+                let delete = ["-w", "60", "-t", "nat", "-D", "PREROUTING", "1"];
+                self.stage.on_node("iptables-nft", &delete)?;
+                let flush = ["-w", "60", "-t", "nat", "-F", "KUBE-SERVICES"];
+                self.stage.on_node("ip6tables-nft", &flush)?;
                 Ok("a jump deleted, a chain emptied".to_owned())
             }
         }
