@@ -34,5 +34,6 @@ pub(crate) fn read_hostile(message: &netlink::Message<'_>) -> usize {
     use ferrovia_core::{family::Family, model::Protocol};
     let read = |family| Protocol::ALL.map(|protocol| Flow::read(message, family, protocol));
     let flows = Family::ALL.into_iter().flat_map(read).flatten();
-    flows.map(|flow| flow.key()).count()
+    let keys: Vec<FlowKey> = flows.map(|flow| flow.key()).collect();
+    keys.len()
 }
