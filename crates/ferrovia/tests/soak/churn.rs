@@ -19,7 +19,7 @@ pub(crate) const STEADY: Service = Service(CALLED + 1);
 const FLEETING: u16 = 1_000;
 const MOST_FLEETING: usize = 150;
 /// Each Service that is called changes rarely enough for a removed endpoint to be gone for good most of the time.
-const CALLED_EVERY: Duration = Duration::from_millis(600);
+const CALLED_EVERY: Duration = Duration::from_millis(900);
 /// A hundred a second.
 const FLEETING_EVERY: Duration = Duration::from_millis(10);
 

@@ -1,18 +1,14 @@
-//! What is thrown at the daemon, one after the other, and what must be so after each.
+//! What is thrown at the daemon, one after the other.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::Pod;
 use ferrovia_lab::apiserver::{End, Fault, Interference, Kind, Target, Verb, sample};
 
-use crate::churn::{self, CALLED, CANARY, Churn, STEADY};
-use crate::model::{Model, Pods, Trouble};
+use crate::churn;
+use crate::model::Trouble;
 use crate::objects::NODE;
-use crate::report::{Report, Row};
-use crate::stage::{Limits, Stage, Usage};
-use crate::traffic::{Client, Counter, Held, who_answers};
+use crate::scene::Scene;
+use crate::stage::Limits;
 use crate::{Mode, Options};
 
 /// What 10,000 Services must do with.
@@ -23,17 +19,14 @@ const DESCRIPTORS: u32 = 64;
 const UPTIME: u64 = 10 * 365 * 24 * 3600;
 /// The numbers of Services that come all at once begin here, away from the others' addresses.
 const AWAY: u32 = 2_000;
-/// So much more memory at the end is no leak: a page here and there, and buffers that grew with the largest list.
-const GROWTH_KIB: u64 = 24 << 10;
-const GROWTH_DESCRIPTORS: usize = 6;
 
 /// Something that is thrown.
-struct Throw {
-    name: &'static str,
+pub(crate) struct Throw {
+    pub(crate) name: &'static str,
     /// Part of the short run, too: what the API server does wrong is tried in other tests as well, and it is waited for ever longer.
     is_short: bool,
     /// Does it, and says what was done.
-    act: fn(&Scene<'_>) -> anyhow::Result<String>,
+    pub(crate) act: fn(&Scene<'_>) -> anyhow::Result<String>,
 }
 
 impl Throw {
@@ -55,7 +48,7 @@ impl Throw {
 }
 
 /// From here on it is one and the same daemon, whose growth is measured.
-const FIRST_OF_THE_LAST_DAEMON: &str = "foreign flush";
+pub(crate) const FIRST_OF_THE_LAST_DAEMON: &str = "foreign flush";
 
 const FAULTS: &[Throw] = &[
     Throw::always("churn", |scene| scene.just_changes()),
@@ -75,7 +68,7 @@ const FAULTS: &[Throw] = &[
 ];
 
 /// Those that are to be thrown.
-fn chosen(options: &Options) -> impl Iterator<Item = &'static Throw> {
+pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = &'static Throw> {
     FAULTS.iter().filter(|fault| {
         let only = options.only.as_ref();
         let is_named = only.is_none_or(|only| fault.name.contains(only.as_str()));
@@ -83,139 +76,7 @@ fn chosen(options: &Options) -> impl Iterator<Item = &'static Throw> {
     })
 }
 
-/// Runs everything.
-pub(crate) fn play(options: &Options) -> anyhow::Result<Report> {
-    let stage = Stage::build(options)?;
-    let model = Model::new(&stage.api, STEADY.0 + 1)?;
-    stage.start(Limits::None)?;
-    let (churn, counter, stop) = (Churn::default(), Counter::default(), AtomicBool::new(false));
-    let scene = Scene {
-        stage: &stage,
-        model: &model,
-        churn: &churn,
-        counter: &counter,
-        options,
-        each: options.time / chosen(options).count().max(1) as u32,
-    };
-    scene.settle()?;
-    thread::scope(|scope| {
-        let changing = scope.spawn(|| churn.run(&stage, &model, &stop));
-        let calling: Vec<_> = Client::ALL
-            .into_iter()
-            .map(|client| {
-                let (stage, model, counter, stop) = (&stage, &model, &counter, &stop);
-                scope.spawn(move || client.run(stage, model, CALLED, counter, stop))
-            })
-            .collect();
-        let report = scene.all();
-        stop.store(true, Ordering::Relaxed);
-        for thread in calling.into_iter().chain([changing]) {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        report
-    })
-}
-
-struct Scene<'a> {
-    stage: &'a Stage,
-    model: &'a Model,
-    churn: &'a Churn,
-    counter: &'a Counter,
-    options: &'a Options,
-    /// How long each fault lasts, about.
-    each: Duration,
-}
-
 impl Scene<'_> {
-    fn all(&self) -> anyhow::Result<Report> {
-        let mode = self.options.mode.name();
-        let mut report = Report {
-            heading: format!("Faults in {mode} mode"),
-            ..Report::default()
-        };
-        let mut held = Held::open(self.stage, STEADY)?;
-        // Connections to an endpoint that goes stay as well.
-        held.extend(Held::open(self.stage, CANARY)?);
-        let mut baseline: Option<Usage> = None;
-        self.counter.take();
-        for Throw { name, act, .. } in chosen(self.options) {
-            if *name == FIRST_OF_THE_LAST_DAEMON {
-                baseline = Some(self.stage.usage()?);
-            }
-            let mut problems = Vec::new();
-            let done = act(self).unwrap_or_else(|error| {
-                problems.push(format!("{error:#}"));
-                "see below".to_owned()
-            });
-            let again = self.settle();
-            self.model.end();
-            let right_again = again.unwrap_or_else(|error| {
-                problems.push(format!("{error:#}"));
-                Duration::MAX
-            });
-            problems.extend(held.iter_mut().filter_map(Held::check));
-            problems.extend(self.compare()?);
-            if self.stage.has_panicked() || !self.stage.is_running() {
-                problems.push(format!("the daemon broke; {}", self.stage.last_words()));
-            }
-            let is_broken = !problems.is_empty();
-            let calls = self.counter.take();
-            report.rows.push(Row {
-                fault: name,
-                done,
-                calls,
-                right_again,
-                problems,
-            });
-            if is_broken {
-                // What comes after would only tell the same again.
-                return Ok(report);
-            }
-        }
-        if let (Some(before), Some(row)) = (baseline, report.rows.last_mut()) {
-            row.problems.extend(growth(before, self.stage.usage()?));
-        }
-        Ok(report)
-    }
-
-    /// Waits until a change of now has effect; answers with the time it took.
-    fn settle(&self) -> anyhow::Result<Duration> {
-        let now = who_answers(self.stage, CANARY)?;
-        let other = if now.as_deref() == Some(Pod::A.name()) {
-            Pod::X
-        } else {
-            Pod::A
-        };
-        self.model
-            .change(&self.stage.api, CANARY, Pods::one(other))?;
-        self.stage.until("a change has effect", || {
-            Ok(who_answers(self.stage, CANARY)?.as_deref() == Some(other.name()))
-        })
-    }
-
-    /// What differs from a full sync, once nothing changes.
-    fn compare(&self) -> anyhow::Result<Option<String>> {
-        self.churn.pause();
-        let mut last = None;
-        let begin = Instant::now();
-        while begin.elapsed() < crate::stage::PATIENCE {
-            last = self.stage.differences()?;
-            if last.is_none() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(200));
-        }
-        self.churn.go_on();
-        Ok(last.map(|words| format!("the kernel is not what a full sync makes it: {words}")))
-    }
-
-    /// The rest of this fault's time.
-    fn wait(&self, part: u32) {
-        thread::sleep(self.each / part);
-    }
-
     fn just_changes(&self) -> anyhow::Result<String> {
         self.churn.take();
         let begin = Instant::now();
@@ -449,22 +310,4 @@ impl Scene<'_> {
             "all Services that came are gone again; compared on {NODE}"
         ))
     }
-}
-
-/// What has grown.
-fn growth(before: Usage, after: Usage) -> Vec<String> {
-    let mut grown = Vec::new();
-    if after.resident > before.resident + GROWTH_KIB {
-        grown.push(format!(
-            "memory grew from {} to {} KiB",
-            before.resident, after.resident
-        ));
-    }
-    if after.descriptors > before.descriptors + GROWTH_DESCRIPTORS {
-        grown.push(format!(
-            "descriptors grew from {} to {}",
-            before.descriptors, after.descriptors
-        ));
-    }
-    grown
 }

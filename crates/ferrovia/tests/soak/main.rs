@@ -10,7 +10,7 @@
 //! - `objects`: the same as the API server has it
 //! - `traffic`: clients and their connections, judged by the model
 //! - `churn`: changes while nothing else happens
-//! - `faults`: what is thrown, one after the other
+//! - `faults`: what is thrown, one after the other; `scene`: what must be so after each
 //! - `report`: the table
 //!
 //! As a test it takes half a minute. `SOAK_SECONDS=200` makes it longer, `SOAK_MODE=iptables` tries the other mode, and `SOAK_BIG=1` has a
@@ -24,6 +24,7 @@ mod faults;
 mod model;
 mod objects;
 mod report;
+mod scene;
 mod stage;
 mod traffic;
 
@@ -31,8 +32,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-
-use crate::report::Report;
 
 /// How long a test may throw faults.
 const SHORT: Duration = Duration::from_secs(15);
@@ -100,9 +99,9 @@ fn run() -> anyhow::Result<bool> {
         return Ok(true);
     }
     let options = options()?;
-    let report = faults::play(&options)?;
+    let report = scene::play(&options)?;
     print!("{report}");
-    Ok(Report::is_well(&report))
+    Ok(report.is_well())
 }
 
 fn options() -> anyhow::Result<Options> {

@@ -13,7 +13,7 @@ use crate::objects::{NAMESPACE, Service};
 
 /// A removed endpoint gets no new connection later than this after the API server told. Mostly for the sake of loaded machines: it takes
 /// a few milliseconds.
-pub(crate) const BOUND: Duration = Duration::from_secs(4);
+pub(crate) const BOUND: Duration = Duration::from_secs(6);
 
 /// A set of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
