@@ -124,11 +124,13 @@ impl Scene<'_> {
         } else {
             Pod::A
         };
+        let begin = Instant::now();
         self.model
             .change(&self.stage.api, CANARY, Pods::one(other))?;
         self.stage.until("a change has effect", || {
             Ok(who_answers(self.stage, CANARY)?.as_deref() == Some(other.name()))
-        })
+        })?;
+        Ok(begin.elapsed())
     }
 
     /// What differs from a full sync, once nothing changes.

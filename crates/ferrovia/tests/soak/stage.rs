@@ -135,8 +135,7 @@ ferrovia: {{ admin: {{ socket: '' }} }}
             .spawn()
             .with_context(|| format!("cannot start the daemon with {limits:?}"))?;
         *self.daemon() = Some(child);
-        self.until("the daemon is healthy", || self.is_healthy())?;
-        Ok(())
+        self.until("the daemon is healthy", || self.is_healthy())
     }
 
     fn command(&self, limits: Limits) -> Command {
@@ -268,18 +267,18 @@ ferrovia: {{ admin: {{ socket: '' }} }}
         })
     }
 
-    /// Asks again and again until the answer is yes; answers with the time it took.
+    /// Asks again and again until the answer is yes.
     pub(crate) fn until(
         &self,
         what: &str,
         mut is_so: impl FnMut() -> anyhow::Result<bool>,
-    ) -> anyhow::Result<Duration> {
+    ) -> anyhow::Result<()> {
         const PROMPTLY: Duration = Duration::from_millis(200);
         let begin = Instant::now();
         loop {
             let waited = begin.elapsed();
             match is_so() {
-                Ok(true) => return Ok(begin.elapsed()),
+                Ok(true) => return Ok(()),
                 Ok(false) if waited < PROMPTLY => thread::sleep(Duration::from_millis(2)),
                 // Every question may use up a port.
                 Ok(false) if waited < PATIENCE => thread::sleep(PROMPTLY),
