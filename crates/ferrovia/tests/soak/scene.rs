@@ -116,15 +116,15 @@ impl Scene<'_> {
         Ok(report)
     }
 
-    /// Waits until a change of now has effect; answers with the time it took.
+    /// Waits until a change of now has effect; answers with the time it took, and at most a call's patience more.
     pub(crate) fn settle(&self) -> anyhow::Result<Duration> {
+        let begin = Instant::now();
         let now = who_answers(self.stage, CANARY)?;
         let other = if now.as_deref() == Some(Pod::A.name()) {
             Pod::X
         } else {
             Pod::A
         };
-        let begin = Instant::now();
         self.model
             .change(&self.stage.api, CANARY, Pods::one(other))?;
         self.stage.until("a change has effect", || {
