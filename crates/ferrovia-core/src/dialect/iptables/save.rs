@@ -127,7 +127,8 @@ impl<'a> Iterator for Words<'a> {
     type Item = Cow<'a, str>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let text = self.rest.trim_start_matches(' ');
+        // Line breaks too: one outside of quotes would otherwise be an empty word for ever.
+        let text = self.rest.trim_start_matches([' ', '\n']);
         if text.is_empty() {
             return None;
         }
@@ -235,6 +236,14 @@ mod tests {
         .targets()
         .map(Cow::into_owned)
         .collect()
+    }
+
+    #[test]
+    fn a_line_break_outside_of_quotes_ends_a_word() {
+        // A quote at the beginning of a chain's name, with a blank and a line break inside.
+        let tables = parse("*nat\n-A \"a b\nc\" -j D\nCOMMIT\n");
+        let rule = tables[0].rules[0];
+        assert_eq!(rule.targets().collect::<Vec<_>>(), ["D"]);
     }
 
     #[test]
