@@ -4,8 +4,16 @@
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, ipvs in user-mode Linux, faults, the page in a browser
 #   make bench        the figures, as tables with ratios measured in the same run, and docs/performance.md of them (BENCH_QUICK=1: the small
 #                     sizes only, and no page)
+#   make soak         the daemon under faults and load, as a table (SOAK_SECONDS=120 of faults, SOAK_MODE=iptables, SOAK_BIG=1: 250,000 endpoints)
+#   make fuzz         every parser for SECONDS=60 each, from another beginning each time
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
+#   make chart        the Helm chart, by the helm on your PATH (BLESS=1: keeps what it renders for the other tests)
+#   make static       the program as one file that needs no library
+#   make dist         an archive with it, manual pages, completions and bill of materials; what container images are made of
+#   make deb          a Debian package
+#   make sbom         the bill of materials as CycloneDX JSON, on standard output
+#   make reproducible build twice in different folders and compare the bytes (two release builds: some minutes)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -13,7 +21,7 @@ CARGO ?= cargo
 KEEP ?=
 TARGET := $(or $(CARGO_TARGET_DIR),./target)
 
-.PHONY: demo test bench lint bless tools test-tools
+.PHONY: demo test bench soak fuzz lint bless chart static dist deb sbom reproducible tools test-tools
 
 demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
@@ -27,6 +35,16 @@ bench: test-tools
 	$(CARGO) bench -p ferrovia-host --bench userspace | tee $(TARGET)/bench/userspace.txt
 	$(if $(BENCH_QUICK),,./scripts/performance-page $(TARGET)/bench)
 
+soak: export SOAK_SECONDS ?= 120
+soak: test-tools
+	$(CARGO) test --quiet -p ferrovia --test soak
+
+fuzz: export FUZZ_SECONDS ?= $(or $(SECONDS),60)
+fuzz: test-tools
+	$(CARGO) test --quiet -p ferrovia-host --lib hostile -- --nocapture
+	$(CARGO) test --quiet -p ferrovia --lib hostile -- --nocapture
+	$(CARGO) test --quiet -p ferrovia --test fuzz -- --nocapture
+
 lint:
 	./scripts/install-tools lint
 	$(CARGO) fmt --all --check
@@ -37,6 +55,24 @@ lint:
 
 bless: test-tools
 	BLESS=1 $(CARGO) test -p ferrovia --test cases --test config
+
+chart:
+	$(CARGO) test --quiet -p ferrovia --test deploy helm -- --include-ignored --test-threads 1
+
+static:
+	./scripts/build-static
+
+dist:
+	./scripts/dist
+
+deb:
+	./scripts/build-deb
+
+sbom:
+	@./scripts/sbom
+
+reproducible:
+	./scripts/check-reproducible
 
 tools:
 	./scripts/install-tools

@@ -13,6 +13,7 @@ pub mod difference;
 pub mod family;
 pub mod model;
 pub mod plan;
+pub mod pod;
 pub mod store;
 #[cfg(test)]
 mod testing;

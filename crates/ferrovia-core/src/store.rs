@@ -8,6 +8,7 @@ mod slices;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -19,6 +20,7 @@ use crate::model::{
     CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Unusable, Warning, Warnings,
     excerpt, fold_nested, mirror, namespace_or_default, parse_cidr, valid_name,
 };
+use crate::pod::PodMark;
 use crate::wire::{self, Kind, Object};
 
 /// Something a source saw.
@@ -186,6 +188,18 @@ impl Store {
     /// The slices of a Service, in order of their names. Those made from a legacy object count only where there are no others.
     pub fn slices(&self, service: &ServiceKey) -> impl Iterator<Item = &EndpointSlice> {
         self.slices.of(service)
+    }
+
+    /// The addresses of a pod, as far as it is an endpoint of some Service, and whether it runs on our node. All slices are looked through.
+    pub fn pod_addresses(&self, namespace: &str, name: &str) -> BTreeMap<IpAddr, bool> {
+        let mark = Some(PodMark::of(name));
+        let slices = self.slices.in_namespace(namespace);
+        let endpoints = slices.flat_map(|slice| &*slice.endpoints);
+        let found = endpoints.filter(|endpoint| endpoint.pod == mark);
+        let is_here = |node: &str| node == self.node_name;
+        found
+            .map(|endpoint| (endpoint.ip, endpoint.node.as_deref().is_some_and(is_here)))
+            .collect()
     }
 
     /// Our Node, as last seen.

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::pod::PodMark;
+
 /// `metadata` of any object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -181,6 +183,9 @@ pub struct Endpoint {
     /// Who should use it.
     #[serde(deserialize_with = "null_default")]
     pub hints: EndpointHints,
+    /// The pod it is, if it is one.
+    #[serde(rename = "targetRef", deserialize_with = "PodMark::of_target")]
+    pub pod: Option<PodMark>,
 }
 
 /// `conditions` of an endpoint.
@@ -262,6 +267,9 @@ pub struct EndpointAddress {
     pub ip: String,
     /// The node it is on.
     pub node_name: Option<String>,
+    /// The pod it is, if it is one.
+    #[serde(rename = "targetRef", deserialize_with = "PodMark::of_target")]
+    pub pod: Option<PodMark>,
 }
 
 /// A `v1` Node.

@@ -12,6 +12,8 @@
 pub mod addr;
 pub mod conntrack;
 pub mod exec;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 pub mod ipset;
 pub mod iptables;
 pub mod ipvs;

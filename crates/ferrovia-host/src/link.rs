@@ -382,3 +382,9 @@ fn number_and_kind(message: &Message<'_>) -> Option<(u32, String)> {
 fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
+
+/// Reads a message as one about a link.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_hostile(message: &Message<'_>) -> usize {
+    usize::from(number_and_kind(message).is_some())
+}

@@ -275,14 +275,7 @@ pub fn raise_or_lower_oom_score(adj: i32) -> Result<(), OomScoreError> {
 /// # Errors
 /// If the kernel refuses.
 pub fn allow_many_open_files() -> io::Result<()> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel writes one `rlimit`, which we own.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mut limit = open_files()?;
     if limit.rlim_cur == limit.rlim_max {
         return Ok(());
     }
@@ -292,6 +285,26 @@ pub fn allow_many_open_files() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// How many files this process may have open.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn most_open_files() -> io::Result<u64> {
+    Ok(open_files()?.rlim_cur)
+}
+
+fn open_files() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`, which we own.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => Ok(limit),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

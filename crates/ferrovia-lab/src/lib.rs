@@ -14,6 +14,7 @@
 //! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
 //! - [`document`]: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
+//! - [`fuzz`]: inputs for parsers, changed a little again and again.
 //! - [`uml`]: a kernel of our own, for what the machine's kernel lacks.
 //! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
 //!
@@ -25,6 +26,7 @@ pub mod case;
 pub mod client;
 pub mod document;
 pub mod flow;
+pub mod fuzz;
 pub mod interrupt;
 mod judge;
 pub mod layout;

@@ -1,7 +1,7 @@
 //! The daemon and the command line of Ferrovia: what runs round the pure core and the kernel I/O.
 //!
 //! Data flows one way: a [`source`] makes events, the [`sync`] engine keeps the desired state and writes it with the [`mode`] chosen;
-//! [`app`] is the wiring and [`cli`] what people type.
+//! [`app`] is the wiring, [`cli`] what people type, and [`look`] answers what they ask.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -15,6 +15,7 @@ pub mod families;
 pub mod health;
 pub mod http;
 pub mod logging;
+pub mod look;
 pub mod metrics;
 pub mod migrate;
 pub mod mode;

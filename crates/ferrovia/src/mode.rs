@@ -4,8 +4,10 @@ mod inspect;
 mod iptables;
 mod ipvs;
 mod localhost;
+mod troubles;
 mod userspace;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -24,12 +26,13 @@ use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
 pub use self::iptables::IptablesSettings;
-pub use self::localhost::with_localhost_node_ports;
+pub use self::localhost::{trace_mode, with_localhost_node_ports};
 pub use self::userspace::UserspaceMode;
 use crate::config::{Config, IpvsSettings, ModeName};
 use crate::counters::kernel::{IpvsCounts, NftCounts};
 use crate::counters::totals::{Counts, Totals};
 use crate::metrics::{Failures, ReadConnections, ReadMode};
+use crate::notice::Noticeboard;
 use crate::sync::Inputs;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
@@ -107,10 +110,12 @@ impl Mode {
         }
     }
 
-    /// The mode as far as it matters to where packets go.
+    /// The mode as far as it matters to where packets go, by itself: see [`trace_mode`] for what is added to it.
     pub fn to_trace(&self) -> TraceMode {
         match self {
-            Self::Nftables => TraceMode::Nftables,
+            Self::Nftables => TraceMode::Nftables {
+                localhost_node_ports: PerFamily::default(),
+            },
             Self::Iptables(settings) => TraceMode::Iptables {
                 localhost_node_ports: settings.localhost_node_ports,
             },
@@ -200,28 +205,37 @@ impl Mode {
         }
     }
 
-    /// Where the kernel is not as wanted. Changes nothing.
-    pub fn compare(&self, desired: &Desired, counters: bool) -> Result<Vec<Difference>, SyncError> {
+    /// Where the kernel is not as wanted. Changes nothing. `proxies` are those of this process, if it is the one that serves.
+    pub fn compare(
+        &self,
+        desired: &Desired,
+        counters: bool,
+        proxies: Option<&Directory>,
+    ) -> Result<Vec<Difference>, SyncError> {
         match self {
             Self::Nftables => inspect::nftables(desired, counters),
             Self::Iptables(settings) => inspect::iptables(desired, *settings),
             Self::Ipvs(settings) => inspect::ipvs(desired, settings),
             // Rules lead to ports that were free when the daemon asked for them, and only it knows the numbers.
-            Self::Userspace(_) => Err(
-                "the userspace mode cannot be compared yet; `ferrovia plan` prints what is wanted"
-                    .into(),
-            ),
+            Self::Userspace(mode) => match proxies {
+                Some(proxies) => inspect::userspace(desired, mode, proxies),
+                None => Err(
+                    "in userspace mode only the daemon knows where it listens; ask it, by leaving out --manifests and --config, or see what is wanted with ferrovia plan"
+                        .into(),
+                ),
+            },
         }
     }
 
     /// The objects in the kernel that decide about a traced packet. Changes nothing.
     pub fn find_in_kernel(&self, trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
         match self {
+            // A proxy of the daemon listens there.
+            Self::Nftables if trace.packet.destination.is_loopback() => inspect::listeners(trace),
             Self::Nftables => inspect::nft_objects(trace),
             Self::Iptables(_) => inspect::iptables_objects(trace),
             Self::Ipvs(_) => inspect::ipvs_objects(trace),
-            // Sockets decide, which are this process's and not the kernel's.
-            Self::Userspace(mode) if mode.binds() => Ok(Vec::new()),
+            Self::Userspace(mode) if mode.binds() => inspect::listeners(trace),
             Self::Userspace(_) => inspect::iptables_objects(trace),
         }
     }
@@ -236,11 +250,21 @@ impl Mode {
 
     /// Checks that this machine can do it and opens the ways into its kernel.
     pub fn install(&self, counters: bool) -> Result<Installed, SyncError> {
+        let nobody: Noticeboard = Arc::new(|_| {});
+        self.install_telling(counters, &nobody)
+    }
+
+    /// The same, with somewhere to tell of what goes wrong with single services later.
+    pub fn install_telling(
+        &self,
+        counters: bool,
+        notices: &Noticeboard,
+    ) -> Result<Installed, SyncError> {
         match self {
             Self::Nftables => nftables(counters),
             Self::Iptables(settings) => iptables::install(*settings),
             Self::Ipvs(settings) => ipvs::install(settings),
-            Self::Userspace(mode) => mode.install(),
+            Self::Userspace(mode) => mode.install(notices),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What a plan would change, for people who compare the kernel with what is wanted.
 //!
 //! A full plan against what was found in the kernel *is* the comparison; here it is only told in other words: what is missing, what is
-//! foreign, what is wrong. [`nft`], [`iptables`] and [`ipvs`] do so for the plans of their modes, [`services`] for two states of what is desired.
+//! foreign, what is wrong. [`nft`], [`iptables`], [`ipvs`] and [`userspace`] do so for the plans of their modes, [`services`] for two states of what is
+//! desired.
 
 pub mod iptables;
 pub mod ipvs;
@@ -9,11 +10,12 @@ pub mod nft;
 pub mod services;
 #[cfg(test)]
 mod tests;
+pub mod userspace;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One place in the kernel that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// What kind of difference it is.
     pub kind: Kind,
@@ -26,7 +28,7 @@ pub struct Difference {
 }
 
 /// How the kernel differs from what is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Something is not there.

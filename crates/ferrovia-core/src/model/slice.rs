@@ -11,6 +11,7 @@ use super::name::{check, checked_names, valid_label_value, valid_name, valid_por
 use super::service::port_number;
 use super::{Names, Protocol, ServiceKey, Unusable, Warning, Warnings, excerpt};
 use crate::family::Family;
+use crate::pod::PodMark;
 use crate::wire::{self, Kind};
 
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -69,6 +70,8 @@ pub struct Endpoint {
     pub node: Option<Arc<str>>,
     /// Who should use it; usually absent.
     pub hints: Option<Box<Hints>>,
+    /// The pod it is, for people who ask about one.
+    pub pod: Option<PodMark>,
 }
 
 /// Who should use an endpoint. An empty list is no hint of its kind.
@@ -171,6 +174,7 @@ pub fn mirror(object: &wire::Endpoints) -> Vec<wire::EndpointSlice> {
                     ..Default::default()
                 },
                 node_name: address.node_name.clone(),
+                pod: address.pod,
                 ..Default::default()
             };
             mirrored_slice(&mut slices, object, address, &subset.ports)
@@ -294,6 +298,7 @@ fn parse_endpoint(
         terminating: conditions.terminating.unwrap_or(false),
         node: node_name(i, endpoint, warnings),
         hints: hints(i, &endpoint.hints, warnings),
+        pod: endpoint.pod,
     })
 }
 

@@ -27,6 +27,13 @@ impl SliceIndex {
         slices.map(Slices::in_force).into_iter().flatten()
     }
 
+    /// All slices of a namespace that are in force, in no order.
+    pub(super) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &EndpointSlice> {
+        let services = self.by_service.iter();
+        let meant = services.filter(move |(service, _)| service.namespace() == namespace);
+        meant.flat_map(|(_, slices)| slices.in_force())
+    }
+
     /// Adds or replaces a slice; false if it was there already and the same.
     pub(super) fn put(&mut self, slice: EndpointSlice, touched: &mut BTreeSet<ServiceKey>) -> bool {
         // A slice can be relabelled; its endpoints must not stay with the Service it left.

@@ -60,7 +60,7 @@ pub(super) fn of_connection(
     found: &Found<'_>,
     policy: TrafficPolicy,
 ) -> Masquerade {
-    if tracer.ground.mode.is_proxy() {
+    if tracer.ground.mode.is_proxy(tracer.packet.destination) {
         return Masquerade::Proxy;
     }
     let node = &tracer.desired.node;

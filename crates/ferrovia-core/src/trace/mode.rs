@@ -1,6 +1,6 @@
 //! Where the modes treat packets differently. Everything else is the same in all of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Serialize, Serializer};
 
@@ -11,7 +11,10 @@ use crate::model::Protocol;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceMode {
     /// nftables.
-    Nftables,
+    Nftables {
+        /// A proxy listens for node ports on 127.0.0.1, or ::1.
+        localhost_node_ports: PerFamily<bool>,
+    },
     /// iptables.
     Iptables {
         /// Node ports answer on 127.0.0.0/8 too.
@@ -19,147 +22,171 @@ pub enum TraceMode {
     },
     /// ipvs.
     Ipvs,
-    /// userspace.
+    /// userspace, with rules that lead to proxies.
     Userspace {
         /// Node ports answer on loopback too.
         localhost_node_ports: PerFamily<bool>,
     },
+    /// userspace, with proxies that listen on the services' own addresses.
+    UserspaceBound {
+        /// Node ports answer on 127.0.0.1, or ::1, too.
+        localhost_node_ports: PerFamily<bool>,
+    },
+}
+
+/// What becomes of packets to a Service's address whose port no Service has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OtherPorts {
+    /// They go where routing sends them.
+    Routed,
+    /// Those to cluster IPs are refused.
+    RefusedOnClusterIps,
+    /// All of them are refused: the addresses are this node's.
+    RefusedOnServiceAddresses,
 }
 
 impl TraceMode {
     /// The mode's name.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Nftables => "nftables",
+            Self::Nftables { .. } => "nftables",
             Self::Iptables { .. } => "iptables",
             Self::Ipvs => "ipvs",
-            Self::Userspace { .. } => "userspace",
+            Self::Userspace { .. } | Self::UserspaceBound { .. } => "userspace",
         }
     }
 
-    /// Packets to cluster IPs that no service port takes are refused or dropped.
-    pub(super) fn checks_cluster_ips(self) -> bool {
+    /// What becomes of ports that no Service has.
+    pub(super) fn other_ports(self) -> OtherPorts {
         match self {
-            Self::Nftables => true,
-            Self::Iptables { .. } => false,
-            Self::Ipvs => false,
-            Self::Userspace { .. } => false,
+            Self::Nftables { .. } => OtherPorts::RefusedOnClusterIps,
+            Self::Iptables { .. } | Self::Userspace { .. } => OtherPorts::Routed,
+            Self::Ipvs | Self::UserspaceBound { .. } => OtherPorts::RefusedOnServiceAddresses,
         }
+    }
+
+    /// Packets to addresses in the range of cluster IPs that no Service has are dropped.
+    pub(super) fn drops_unallocated(self) -> bool {
+        matches!(self, Self::Nftables { .. })
     }
 
     /// Source ranges hold even where there are no endpoints.
     pub(super) fn checks_ranges_first(self) -> bool {
         match self {
-            Self::Nftables => true,
-            Self::Iptables { .. } => false,
-            Self::Ipvs => true,
-            Self::Userspace { .. } => false,
+            Self::Nftables { .. } | Self::Ipvs => true,
+            Self::Iptables { .. } | Self::Userspace { .. } | Self::UserspaceBound { .. } => false,
         }
+    }
+
+    /// Who a client is cannot be told in time, so addresses with source ranges are closed to everyone.
+    pub(super) fn closes_restricted(self) -> bool {
+        matches!(self, Self::UserspaceBound { .. })
     }
 
     /// What the node itself sends to external addresses without endpoints is refused.
     pub(super) fn refuses_on_the_way_out(self) -> bool {
-        match self {
-            Self::Nftables => true,
-            Self::Iptables { .. } => false,
-            Self::Ipvs => true,
-            Self::Userspace { .. } => true,
-        }
+        !matches!(self, Self::Iptables { .. })
     }
 
     /// Node ports without endpoints are refused on every local address, even where they would not answer.
     pub(super) fn refuses_node_ports_anywhere(self) -> bool {
         match self {
-            Self::Nftables => false,
-            Self::Iptables { .. } => true,
-            Self::Ipvs => false,
-            Self::Userspace { .. } => true,
+            Self::Nftables { .. } | Self::Ipvs => false,
+            Self::Iptables { .. } | Self::Userspace { .. } | Self::UserspaceBound { .. } => true,
         }
     }
 
     /// All traffic to an address that is a cluster IP is treated as traffic to a cluster IP, whichever service port takes it.
     pub(super) fn masquerades_by_address(self) -> bool {
-        match self {
-            Self::Nftables => true,
-            Self::Iptables { .. } => false,
-            Self::Ipvs => false,
-            Self::Userspace { .. } => false,
-        }
+        matches!(self, Self::Nftables { .. })
     }
 
     /// What the node itself sends to external addresses under policy Local gets the node's address as source.
     pub(super) fn masquerades_from_node(self) -> bool {
-        match self {
-            Self::Nftables | Self::Iptables { .. } | Self::Userspace { .. } => true,
-            Self::Ipvs => false,
-        }
+        !matches!(self, Self::Ipvs)
     }
 
     /// An endpoint elsewhere that reaches itself by way of this node gets this node's address as source too.
     pub(super) fn masquerades_remote_hairpins(self) -> bool {
-        match self {
-            Self::Nftables => false,
-            Self::Iptables { .. } => true,
-            Self::Ipvs => false,
-            Self::Userspace { .. } => false,
-        }
+        matches!(self, Self::Iptables { .. })
     }
 
     /// `source-hash` is followed.
     pub(super) fn hashes_sources(self) -> bool {
-        match self {
-            Self::Nftables => true,
-            Self::Iptables { .. } => false,
-            Self::Ipvs => true,
-            Self::Userspace { .. } => true,
-        }
+        !matches!(self, Self::Iptables { .. })
     }
 
-    /// An external address has one list of endpoints for everyone, so policy Local holds for clients inside the cluster too where it has
-    /// endpoints.
-    pub(super) fn has_one_list_for_all(self) -> bool {
+    /// An external address has one list of endpoints for everyone, so policy Local holds for clients inside the cluster too. In ipvs mode only
+    /// where that list has endpoints.
+    pub(super) fn holds_insiders_to_local(self, has_local: bool) -> bool {
         match self {
-            Self::Nftables | Self::Iptables { .. } | Self::Userspace { .. } => false,
-            Self::Ipvs => true,
+            Self::Nftables { .. } | Self::Iptables { .. } | Self::Userspace { .. } => false,
+            Self::Ipvs => has_local,
+            Self::UserspaceBound { .. } => true,
         }
     }
 
     /// Node ports answer on a loopback address. `only` says that they answer on listed addresses only.
     pub(super) fn answers_on_loopback(self, ip: IpAddr, only: bool) -> bool {
+        let family = Family::of(ip);
         match self {
-            Self::Nftables | Self::Ipvs => false,
+            Self::Ipvs => false,
+            Self::Nftables {
+                localhost_node_ports,
+            } => localhost_node_ports[family] && ip == localhost(family),
             Self::Iptables {
                 localhost_node_ports,
             } => {
-                localhost_node_ports
-                    && ip.is_ipv4()
-                    && (!only || ip == IpAddr::from([127, 0, 0, 1]))
+                let is_listed = !only || ip == localhost(Family::V4);
+                localhost_node_ports && ip.is_ipv4() && is_listed
             }
             Self::Userspace {
                 localhost_node_ports,
-            } => localhost_node_ports[Family::of(ip)],
+            } => localhost_node_ports[family],
+            Self::UserspaceBound {
+                localhost_node_ports,
+            } => !only || localhost_node_ports[family] && ip == localhost(family),
         }
+    }
+
+    /// Node ports answer on the services' addresses as well, if they answer on all: these are this node's like any other.
+    pub(super) fn has_service_addresses(self) -> bool {
+        matches!(self, Self::UserspaceBound { .. })
     }
 
     /// What is to be dropped for want of endpoints is marked first, where node ports answer, and dropped later.
     pub(super) fn marks_before_dropping(self) -> bool {
         match self {
             Self::Iptables { .. } | Self::Ipvs => true,
-            Self::Nftables | Self::Userspace { .. } => false,
+            Self::Nftables { .. } | Self::Userspace { .. } | Self::UserspaceBound { .. } => false,
         }
     }
 
-    /// Connections end in a process of this node, which makes one of its own to the endpoint.
-    pub(super) fn is_proxy(self) -> bool {
+    /// No rule is asked about packets to this address: either a proxy listens there, or the kernel refuses them.
+    pub(super) fn only_listens(self, to: IpAddr) -> bool {
         match self {
-            Self::Nftables | Self::Iptables { .. } | Self::Ipvs => false,
-            Self::Userspace { .. } => true,
+            Self::Nftables { .. } => to.is_loopback(),
+            Self::UserspaceBound { .. } => true,
+            Self::Iptables { .. } | Self::Ipvs | Self::Userspace { .. } => false,
         }
     }
 
-    /// A protocol can be carried to endpoints. A proxy knows streams and datagrams only.
-    pub(super) fn carries(self, protocol: Protocol) -> bool {
-        !self.is_proxy() || protocol != Protocol::Sctp
+    /// Connections to this address end in a process of this node, which makes one of its own to the endpoint.
+    pub(super) fn is_proxy(self, to: IpAddr) -> bool {
+        matches!(self, Self::Userspace { .. }) || self.only_listens(to)
+    }
+
+    /// A protocol can be carried from this address to endpoints. A proxy knows streams and datagrams only.
+    pub(super) fn carries(self, protocol: Protocol, to: IpAddr) -> bool {
+        !self.is_proxy(to) || protocol != Protocol::Sctp
+    }
+}
+
+/// The one loopback address that proxies listen on.
+fn localhost(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
     }
 }
 

@@ -3,11 +3,22 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::desired::select::Standing;
 use crate::desired::{LocalSetting, NodePortSetting, Settings};
+use crate::family::PerFamily;
 use crate::model::Protocol;
 use crate::testing::{NODE, World, endpoint, merge, service, settings, slice};
 
-const NFT: TraceMode = TraceMode::Nftables;
+const NFT: TraceMode = TraceMode::Nftables {
+    localhost_node_ports: PerFamily {
+        v4: false,
+        v6: false,
+    },
+};
+const BOUND: TraceMode = TraceMode::UserspaceBound {
+    localhost_node_ports: BOTH,
+};
+const BOTH: PerFamily<bool> = PerFamily { v4: true, v6: true };
 const IPTABLES: TraceMode = TraceMode::Iptables {
     localhost_node_ports: true,
 };
@@ -259,10 +270,84 @@ fn what_is_no_service_gets_hints() {
 
 #[test]
 fn modes_differ_on_loopback() {
-    let world = world(web(json!({})));
-    let ask = |mode| ask(&world, mode, "127.0.0.1", "127.0.0.1:30080").outcome;
+    let world = world(web(json!({"externalTrafficPolicy": "Local"})));
+    let to = |mode, to: &str| ask(&world, mode, "127.0.0.1", to);
+    let ask = |mode| to(mode, "127.0.0.1:30080").outcome;
     assert_eq!(ask(NFT), Outcome::NotAService);
     assert_eq!(ask(IPTABLES), Outcome::Delivered);
+    assert_eq!(ask(TraceMode::Ipvs), Outcome::NotAService);
+    assert_eq!(ask(BOUND), Outcome::Delivered);
+    let with_proxy = TraceMode::Nftables {
+        localhost_node_ports: BOTH,
+    };
+    let proxied = to(with_proxy, "127.0.0.1:30080");
+    assert_eq!(proxied.masquerade, Masquerade::Proxy);
+    // Whoever is on loopback is on this node, and may use any endpoint.
+    assert_eq!(used(&proxied).len(), 2, "{proxied}");
+    assert_eq!(
+        to(with_proxy, "127.0.0.2:30080").outcome,
+        Outcome::NotAService
+    );
+}
+
+#[test]
+fn what_no_proxy_listens_for_is_refused() {
+    let with_proxy = TraceMode::Nftables {
+        localhost_node_ports: BOTH,
+    };
+    let mut lonely = web(json!({}));
+    lonely.truncate(1);
+    let trace = ask(&world(lonely), with_proxy, "127.0.0.1", "127.0.0.1:30080");
+    assert_eq!(
+        (trace.outcome, trace.cause),
+        (Outcome::Refused, Cause::NoEndpoints)
+    );
+    let mut far = web(json!({"externalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]}));
+    far[1] = slice("web-1", "web", json!([endpoint("10.244.2.20", "n2")]));
+    let far = world(far);
+    for (from, to) in [
+        ("192.0.2.9", "203.0.113.1:80"),
+        ("10.244.1.30", "203.0.113.1:80"),
+        ("198.51.100.10", "198.51.100.10:30080"),
+    ] {
+        let trace = ask(&far, BOUND, from, to);
+        assert_eq!(
+            (trace.outcome, trace.cause),
+            (Outcome::Refused, Cause::NoLocalEndpoints),
+            "{trace}"
+        );
+    }
+}
+
+#[test]
+fn bound_portals_close_addresses_that_are_not_for_everyone() {
+    let mut objects =
+        web(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.0/28"]}));
+    objects[0]["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
+    let trace = ask(&world(objects), BOUND, "192.0.2.9", "203.0.113.1:80");
+    assert_eq!(
+        (trace.outcome, trace.cause),
+        (Outcome::Refused, Cause::SourceRanges)
+    );
+}
+
+#[test]
+fn modes_differ_in_ports_that_no_service_has() {
+    let world = world(web(
+        json!({"externalIPs": ["203.0.113.1", "198.51.100.11"]}),
+    ));
+    let ask = |mode, to: &str| ask(&world, mode, "10.244.1.30", to).cause;
+    for (mode, cluster_ip, external_ip) in [
+        (NFT, Cause::NoSuchPort, Cause::Unknown),
+        (IPTABLES, Cause::Unknown, Cause::Unknown),
+        (TraceMode::Ipvs, Cause::NoSuchPort, Cause::NoSuchPort),
+        (BOUND, Cause::NoSuchPort, Cause::NoSuchPort),
+    ] {
+        assert_eq!(ask(mode, "10.96.0.10:81"), cluster_ip, "{mode:?}");
+        assert_eq!(ask(mode, "203.0.113.1:81"), external_ip, "{mode:?}");
+        // The node has this address anyway, with whatever listens there.
+        assert_eq!(ask(mode, "198.51.100.11:81"), Cause::Unknown, "{mode:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The client's pod: does the work and says how it went.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::thread;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::nodes::{obey, own_namespace};
 
-/// How many do short connections at once.
+/// How many work at once.
 const CALLERS: usize = 8;
 /// A message.
 const MESSAGE: [u8; 64] = [7; 64];
@@ -21,11 +22,7 @@ pub(crate) fn run() {
         match words {
             ["short", millis, address] => short(parse_time(millis), address.parse().unwrap()),
             ["trip", millis, address] => trip(parse_time(millis), address.parse().unwrap()),
-            ["udp", millis, clients, address] => udp(
-                parse_time(millis),
-                clients.parse().unwrap(),
-                address.parse().unwrap(),
-            ),
+            ["udp", millis, address] => udp(parse_time(millis), address.parse().unwrap()),
             ["fresh", millis, address] => fresh(parse_time(millis), address.parse().unwrap()),
             ["bulk", bytes, streams, address] => bulk(
                 bytes.parse().unwrap(),
@@ -38,11 +35,11 @@ pub(crate) fn run() {
                     exchange(&mut stream);
                     idle.push(stream);
                 }
-                idle.len() as f64
+                Done::counted(idle.len() as f64)
             }
             ["forget"] => {
                 idle.clear();
-                0.0
+                Done::counted(0.0)
             }
             _ => panic!("no such order: {words:?}"),
         }
@@ -54,9 +51,29 @@ fn parse_time(millis: &str) -> Duration {
     Duration::from_millis(millis.parse().unwrap())
 }
 
+/// What came of an order.
+struct Done {
+    figure: f64,
+    /// How many pieces of work that took, or bytes.
+    amount: f64,
+}
+
+impl Done {
+    fn counted(amount: f64) -> Self {
+        let figure = amount;
+        Self { figure, amount }
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.figure, self.amount)
+    }
+}
+
 /// Connections a second: each carries a message and its answer.
-fn short(time: Duration, address: SocketAddr) -> f64 {
-    rate(time, CALLERS, move || {
+fn short(time: Duration, address: SocketAddr) -> Done {
+    rate(time, move || {
         move || {
             let mut stream = TcpStream::connect(address).unwrap();
             exchange(&mut stream);
@@ -67,27 +84,31 @@ fn short(time: Duration, address: SocketAddr) -> f64 {
 }
 
 /// Microseconds for a message and its answer, over a connection that stays.
-fn trip(time: Duration, address: SocketAddr) -> f64 {
+fn trip(time: Duration, address: SocketAddr) -> Done {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
-    1e6 / rate_here(time, || exchange(&mut stream))
+    let (count, seconds) = repeat(time, || exchange(&mut stream));
+    Done {
+        figure: seconds * 1e6 / count,
+        amount: count,
+    }
 }
 
 /// Datagrams a second, each answered, of clients that keep their sockets.
-fn udp(time: Duration, clients: usize, address: SocketAddr) -> f64 {
-    rate(time, clients, move || {
+fn udp(time: Duration, address: SocketAddr) -> Done {
+    rate(time, move || {
         let socket = udp_socket(address);
         move || ask(&socket)
     })
 }
 
 /// Datagrams a second, each answered, with a socket for each.
-fn fresh(time: Duration, address: SocketAddr) -> f64 {
-    rate(time, CALLERS, move || move || ask(&udp_socket(address)))
+fn fresh(time: Duration, address: SocketAddr) -> Done {
+    rate(time, move || move || ask(&udp_socket(address)))
 }
 
 /// Gbit/s of so many streams together.
-fn bulk(bytes: usize, streams: usize, address: SocketAddr) -> f64 {
+fn bulk(bytes: usize, streams: usize, address: SocketAddr) -> Done {
     let start = Instant::now();
     let threads: Vec<_> = (0..streams)
         .map(|_| thread::spawn(move || pour(bytes / streams, address)))
@@ -95,7 +116,10 @@ fn bulk(bytes: usize, streams: usize, address: SocketAddr) -> f64 {
     threads
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
-    bytes as f64 * 8.0 / 1e9 / start.elapsed().as_secs_f64()
+    Done {
+        figure: bytes as f64 * 8.0 / 1e9 / start.elapsed().as_secs_f64(),
+        amount: bytes as f64,
+    }
 }
 
 fn pour(mut bytes: usize, address: SocketAddr) {
@@ -129,27 +153,27 @@ fn ask(socket: &UdpSocket) {
     socket.recv(&mut [0; 2 * MESSAGE.len()]).ok();
 }
 
-/// How often a second something can be done, by so many at once.
-fn rate<W: FnMut()>(
-    time: Duration,
-    workers: usize,
-    worker: impl Fn() -> W + Copy + Send + 'static,
-) -> f64 {
-    let threads: Vec<_> = (0..workers)
-        .map(|_| thread::spawn(move || rate_here(time, worker())))
+/// How often a second something can be done, by all callers together.
+fn rate<W: FnMut()>(time: Duration, caller: impl Fn() -> W + Copy + Send + 'static) -> Done {
+    let threads: Vec<_> = (0..CALLERS)
+        .map(|_| thread::spawn(move || repeat(time, caller())))
         .collect();
-    threads
-        .into_iter()
-        .map(|thread| thread.join().unwrap())
-        .sum()
+    let mut done = Done::counted(0.0);
+    for thread in threads {
+        let (count, seconds) = thread.join().unwrap();
+        done.figure += count / seconds;
+        done.amount += count;
+    }
+    done
 }
 
-fn rate_here(time: Duration, mut work: impl FnMut()) -> f64 {
+/// How often something was done, and in how many seconds.
+fn repeat(time: Duration, mut work: impl FnMut()) -> (f64, f64) {
     let start = Instant::now();
     let mut count = 0;
     while start.elapsed() < time {
         work();
         count += 1;
     }
-    f64::from(count) / start.elapsed().as_secs_f64()
+    (f64::from(count), start.elapsed().as_secs_f64())
 }

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The arguments that make this program one of the pods.
 pub(crate) const CLIENT: &str = "--client";
@@ -12,6 +14,14 @@ pub(crate) const SERVER: &str = "--server";
 pub(crate) const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 2, 2);
 /// The node, as the client's pod reaches it.
 pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 1, 1);
+
+/// Where the congestion control of new connections is read and set. Those that pace themselves (bbr) are slower by far between
+/// pods of one node, whichever way bytes go.
+const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+/// How many descriptors each process should have.
+const DESCRIPTORS: u64 = 65_536;
+/// So long a proxy has to close ten thousand connections.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// What the server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +66,32 @@ pub(crate) fn become_node() {
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
 }
 
+/// Lets this process, and what it starts, have as many descriptors as ten thousand connections take, or as many as it may; says how many.
+pub(crate) fn raise_descriptor_limit() -> u64 {
+    for wanted in [DESCRIPTORS, hard_limit()] {
+        let limit = libc::rlimit {
+            rlim_cur: wanted,
+            rlim_max: wanted,
+        };
+        // SAFETY: the structure outlives the call.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0 {
+            return wanted;
+        }
+    }
+    panic!("cannot set the limit of descriptors to what it is");
+}
+
+fn hard_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure outlives the call.
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(read, 0, "cannot read the limit of descriptors");
+    limit.rlim_max
+}
+
 /// Gives a pod's process its device, its address and its way.
 pub(crate) fn plug_in(pod: &Child, which: Pod) {
     let (net, pid) = (which as u8, pod.process.id());
@@ -75,6 +111,11 @@ pub(crate) fn plug_in(pod: &Child, which: Pod) {
     }
 }
 
+/// How TCP finds out how fast it may send, in this process's namespace.
+pub(crate) fn congestion_control() -> String {
+    std::fs::read_to_string(CONGESTION).unwrap()
+}
+
 /// Moves this process, which must have one thread, into a fresh network namespace.
 pub(crate) fn own_namespace() {
     // SAFETY: no pointers are passed.
@@ -84,6 +125,10 @@ pub(crate) fn own_namespace() {
         made, 0,
         "cannot make a network namespace ({error}): run as root"
     );
+    if let Ok(wanted) = std::env::var("BENCH_CONGESTION") {
+        std::fs::write(CONGESTION, &wanted)
+            .unwrap_or_else(|error| panic!("no congestion control {wanted}: {error}"));
+    }
 }
 
 /// Answers orders, one line each, until there are no more.
@@ -102,10 +147,18 @@ pub(crate) struct Child {
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-/// What a process has used.
+/// What a process has used, and has.
 pub(crate) struct Usage {
     pub(crate) seconds: f64,
     pub(crate) resident: u64,
+    pub(crate) descriptors: u64,
+}
+
+/// What came of work.
+pub(crate) struct Done {
+    pub(crate) figure: f64,
+    /// How many pieces of work that took, or bytes.
+    pub(crate) amount: f64,
 }
 
 impl Child {
@@ -134,18 +187,37 @@ impl Child {
         self.answer()
     }
 
-    /// Has work done towards an address; the figure.
-    pub(crate) fn work(&mut self, order: &str, address: SocketAddr) -> f64 {
-        self.ask(&format!("{order} {address}")).parse().unwrap()
+    /// Has work done towards an address.
+    pub(crate) fn work(&mut self, order: &str, address: SocketAddr) -> Done {
+        let answer = self.ask(&format!("{order} {address}"));
+        let (figure, amount) = answer.split_once(' ').unwrap();
+        Done {
+            figure: figure.parse().unwrap(),
+            amount: amount.parse().unwrap(),
+        }
     }
 
     /// What it has used so far.
     pub(crate) fn usage(&mut self) -> Usage {
         let answer = self.ask("usage");
-        let (seconds, resident) = answer.split_once(' ').unwrap();
+        let mut words = answer.split(' ');
+        let mut next = || words.next().unwrap();
         Usage {
-            seconds: seconds.parse().unwrap(),
-            resident: resident.parse().unwrap(),
+            seconds: next().parse().unwrap(),
+            resident: next().parse().unwrap(),
+            descriptors: next().parse().unwrap(),
+        }
+    }
+
+    /// How many descriptors more than before it still has, once it has had time to close what is to be closed.
+    pub(crate) fn descriptors_left(&mut self, before: u64) -> f64 {
+        let start = Instant::now();
+        loop {
+            let left = self.usage().descriptors.saturating_sub(before);
+            if left == 0 || start.elapsed() > CLOSING {
+                return left as f64;
+            }
+            thread::sleep(Duration::from_millis(20));
         }
     }
 

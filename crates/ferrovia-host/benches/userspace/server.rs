@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::nodes::{SERVER_ADDRESS, Service, obey, own_namespace};
@@ -11,17 +12,25 @@ const THREADS: usize = 8;
 /// A connection of the benchmark needs little.
 const STACK: usize = 64 << 10;
 
+/// Connections that are kept until all of them are forgotten.
+type Kept = Arc<Mutex<Vec<TcpStream>>>;
+
 pub(crate) fn run() {
     own_namespace();
-    obey(|_| {
-        for service in Service::ALL {
-            serve(service, (SERVER_ADDRESS, service.port()).into());
+    let kept = Kept::default();
+    obey(|words| {
+        if words == ["forget"] {
+            kept.lock().unwrap().clear();
+        } else {
+            for service in Service::ALL {
+                serve(service, (SERVER_ADDRESS, service.port()).into(), &kept);
+            }
         }
         "ok".to_owned()
     });
 }
 
-fn serve(service: Service, address: SocketAddr) {
+fn serve(service: Service, address: SocketAddr, kept: &Kept) {
     match service {
         Service::Short => {
             let listener = TcpListener::bind(address).unwrap();
@@ -38,11 +47,11 @@ fn serve(service: Service, address: SocketAddr) {
         Service::Sink => each_in_a_thread(address, sink),
         Service::Keep => {
             let listener = TcpListener::bind(address).unwrap();
+            let kept = kept.clone();
             thread::spawn(move || {
-                let mut kept = Vec::new();
                 for mut stream in listener.incoming().flatten() {
                     answer_once(&mut stream);
-                    kept.push(stream);
+                    kept.lock().unwrap().push(stream);
                 }
             });
         }

@@ -27,3 +27,13 @@ pub struct Error {
 fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {
     move |cause| Error { action, cause }
 }
+
+/// Reads a message as a flow of every family and protocol.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_hostile(message: &netlink::Message<'_>) -> usize {
+    use ferrovia_core::{family::Family, model::Protocol};
+    let read = |family| Protocol::ALL.map(|protocol| Flow::read(message, family, protocol));
+    let flows = Family::ALL.into_iter().flat_map(read).flatten();
+    let keys: Vec<FlowKey> = flows.map(|flow| flow.key()).collect();
+    keys.len()
+}

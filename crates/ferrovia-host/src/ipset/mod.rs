@@ -159,3 +159,16 @@ fn range(attrs: Attrs<'_>, highest: u16) -> Option<(u8, u8)> {
 fn failed(action: &'static str) -> impl FnOnce(netlink::Error) -> Error {
     move |cause| Error::Netlink { action, cause }
 }
+
+/// Reads messages as listings of sets.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_hostile(messages: netlink::Messages<'_>) -> usize {
+    let mut sets = Sets::new();
+    let mut heads = 0;
+    for message in messages {
+        heads += usize::from(decode::head(&message).is_some());
+        decode::collect(&mut sets, &message);
+        range(Attrs::of(&message, HEADER.len()), attr::REVISION);
+    }
+    heads + sets.values().map(|set| set.entries.len()).sum::<usize>()
+}

@@ -63,7 +63,8 @@ pub struct IpvsApplier {
     rules: IptablesApplier,
     ipvs: Ipvs,
     drain: Drain,
-    /// Destinations of weight 0 that were found. We give none that weight but those that drain, so a predecessor of ours began with these.
+    /// Destinations of weight 0 that were found, for the plan that is made of what was found. We give none that weight but those that
+    /// drain, so these do already.
     begun: BTreeSet<(ServerKey, SocketAddr)>,
     /// What there should be; unknown before the first reading and after a failure.
     tally: Option<Tally>,
@@ -105,7 +106,8 @@ impl IpvsApplier {
         Ok(self.drain.reap(&mut self.ipvs)?)
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), ApplyError> {
+    /// Does a step; says whether anything was written.
+    fn step(&mut self, step: &Step) -> Result<bool, ApplyError> {
         match step {
             Step::Device => {
                 self.device.ensure()?;
@@ -124,34 +126,36 @@ impl IpvsApplier {
             Step::Rules(restore) => {
                 self.rules.apply(restore)?;
             }
-            Step::Servers(ops) => {
-                let applied = self.ipvs.apply(ops);
-                self.drain.note(ops);
-                let applied = applied?;
-                self.count(|tally| tally.servers_changed(applied));
-            }
+            Step::Servers(ops) => return self.servers(ops),
             Step::Addresses(ops) => {
                 let changes: Vec<_> = ops.iter().map(change).collect();
                 let changed = self.device.change(&changes)?;
                 self.count(|tally| tally.addresses_changed(changed));
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// The kernel had it so: destinations that drain are only taken note of.
-    fn is_done_already(&self, step: &Step) -> bool {
-        let Step::Servers(ops) = step else {
-            return false;
-        };
-        ops.iter().all(|op| match *op {
+    /// Changes servers. Destinations that drain already are only taken note of.
+    fn servers(&mut self, ops: &[Op]) -> Result<bool, ApplyError> {
+        let new = ops.iter().filter(|op| !self.is_begun(op));
+        let new: Vec<Op> = new.copied().collect();
+        let applied = self.ipvs.apply(&new);
+        self.drain.note(ops);
+        let applied = applied?;
+        self.count(|tally| tally.servers_changed(applied));
+        Ok(!new.is_empty())
+    }
+
+    fn is_begun(&self, op: &Op) -> bool {
+        match *op {
             Op::RemoveDestination {
                 server,
                 destination,
                 removal: Removal::Drain,
             } => self.begun.contains(&(server, destination)),
             _ => false,
-        })
+        }
     }
 
     fn count(&mut self, change: impl FnOnce(&mut Tally)) {
@@ -223,13 +227,18 @@ impl Applier for IpvsApplier {
 
     /// Does the steps in their order, up to the first that fails.
     fn apply(&mut self, plan: &IpvsPlan) -> Result<bool, ApplyError> {
+        let mut is_written = false;
         for step in &plan.steps {
-            if let Err(error) = self.step(step) {
-                self.tally = None;
-                return Err(error);
+            match self.step(step) {
+                Ok(written) => is_written |= written,
+                Err(error) => {
+                    self.tally = None;
+                    return Err(error);
+                }
             }
         }
-        Ok(!plan.steps.iter().all(|step| self.is_done_already(step)))
+        self.begun.clear();
+        Ok(is_written)
     }
 
     /// Compares numbers. Somebody who changes something without making more or less of it is noticed when the rules are compared, now and

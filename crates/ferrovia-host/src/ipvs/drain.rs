@@ -49,8 +49,10 @@ impl Drain {
                     destination,
                     removal: Removal::Drain,
                 } => {
-                    self.draining.entry(server).or_default().insert(destination);
-                    self.pause = SOONEST;
+                    let all = self.draining.entry(server).or_default();
+                    if all.insert(destination) {
+                        self.pause = SOONEST;
+                    }
                 }
             }
         }

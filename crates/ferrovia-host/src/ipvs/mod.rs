@@ -5,6 +5,7 @@
 //! [`settings`] are the kernel settings that the mode depends on. What is to be written is decided in `ferrovia-core`.
 
 mod applier;
+mod batch;
 mod decode;
 mod drain;
 mod encode;
@@ -144,39 +145,24 @@ impl Ipvs {
             .map_err(failed("read the destinations of a virtual server"))
     }
 
-    /// Makes changes in their order. What is there already is changed instead of made; that something to be removed is gone is no failure.
+    /// Makes changes. What is there already is changed instead of made; that something to be removed is gone is no failure. What goes does so
+    /// when all that comes is there; where something both comes and goes, the order is kept.
     /// A destination that is to drain gets weight 0, and it is for the caller to remember it.
     ///
     /// # Errors
     /// [`Error::Refused`] names the first change that was refused. The kernel went on with the others.
     pub fn apply(&mut self, ops: &[Op]) -> Result<Applied, Error> {
-        let first: Vec<_> = ops.iter().map(|op| self.command(first_try(op))).collect();
-        let mut refused = self.request(&first)?;
         let mut applied = count(ops);
-        // The kernel does not have "make or change" in one.
-        let mut again = Vec::new();
-        refused.retain(|(at, refusal)| {
-            let Some(op) = ops.get(*at) else {
-                return true;
-            };
-            match op {
-                Op::PutServer(_) => applied.made -= 1,
-                Op::DeleteServer(_) => applied.deleted -= 1,
-                Op::PutDestination(..) | Op::RemoveDestination { .. } => {}
-            }
-            match second_try(op, refusal) {
-                Second::Nothing => false,
-                Second::Failed => true,
-                Second::Try(action) => {
-                    again.push((*at, action));
-                    false
-                }
-            }
-        });
-        let second: Vec<_> = again.iter().map(|(_, act)| self.command(*act)).collect();
-        let refused_again = self.request(&second)?;
-        let position = |(at, refusal): Refused| Some((again.get(at)?.0, refusal));
-        refused.extend(refused_again.into_iter().filter_map(position));
+        let mut refused = Vec::new();
+        let mut rest = ops.iter().enumerate();
+        let mut begin = 0;
+        for end in batch::cuts(ops).into_iter().chain([ops.len()]) {
+            let part = rest.by_ref().take(end - begin);
+            let (go, come): (Vec<_>, Vec<_>) = part.partition(|(_, op)| batch::is_removal(op));
+            begin = end;
+            refused.extend(self.try_all(&come, &mut applied)?);
+            refused.extend(self.try_all(&go, &mut applied)?);
+        }
         refused.sort_by_key(|(at, _)| *at);
         let others = refused.len().saturating_sub(1);
         let first_refused = refused.into_iter().next();
@@ -188,6 +174,37 @@ impl Ipvs {
                 others,
             }),
         }
+    }
+
+    /// Makes changes, each in the first way that works, and answers with those that could not be made. Each comes with its place in the batch.
+    fn try_all(
+        &mut self,
+        ops: &[(usize, &Op)],
+        applied: &mut Applied,
+    ) -> Result<Vec<Refused>, Error> {
+        let first = ops.iter().map(|(_, op)| self.command(first_try(op)));
+        let first: Vec<_> = first.collect();
+        let (mut failed, mut again) = (Vec::new(), Vec::new());
+        for (index, refusal) in self.request(&first)? {
+            let Some((at, op)) = ops.get(index) else {
+                continue;
+            };
+            match op {
+                Op::PutServer(_) => applied.made -= 1,
+                Op::DeleteServer(_) => applied.deleted -= 1,
+                Op::PutDestination(..) | Op::RemoveDestination { .. } => {}
+            }
+            match second_try(op, &refusal) {
+                Second::Nothing => {}
+                Second::Failed => failed.push((*at, refusal)),
+                // The kernel does not have "make or change" in one.
+                Second::Try(action) => again.push((*at, self.command(action))),
+            }
+        }
+        let (places, second): (Vec<usize>, Vec<Command>) = again.into_iter().unzip();
+        let refused = self.request(&second)?.into_iter();
+        failed.extend(refused.filter_map(|(index, refusal)| Some((*places.get(index)?, refusal))));
+        Ok(failed)
     }
 
     fn command(&self, action: Action) -> Command {
@@ -296,4 +313,18 @@ fn load_module() -> Result<(), exec::Error> {
 
 fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {
     move |cause| Error::Netlink { action, cause }
+}
+
+/// Reads a message as everything that IPVS may answer.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_hostile(message: &netlink::Message<'_>) -> usize {
+    let destination = |family| decode::found_destination(family, message).is_some();
+    let destinations = Family::ALL.map(destination);
+    let others = [
+        decode::found_server(message).is_some(),
+        decode::read_info(message).is_some(),
+        decode::read_timeouts(message).is_some(),
+    ];
+    let read = destinations.into_iter().chain(others);
+    read.filter(|read| *read).count()
 }

@@ -275,7 +275,7 @@ impl Socket {
     fn set_patience(&self, patience: Duration) -> Result<(), Error> {
         // SAFETY: a timeval is two plain numbers; all zeroes is a valid one.
         let mut time: libc::timeval = unsafe { zeroed() };
-        time.tv_sec = patience.as_secs() as libc::time_t;
+        time.tv_sec = patience.as_secs() as _;
         self.option("set a time-out", libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
     }
 

@@ -154,3 +154,20 @@ fn is_notrack(data: Attrs<'_>) -> bool {
         .and_then(|info| info.value.first_chunk::<2>());
     flags.is_some_and(|flags| u16::from_ne_bytes(*flags) & CT_NOTRACK != 0)
 }
+
+/// Reads messages as chains and rules of others.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_hostile(messages: crate::netlink::Messages<'_>) -> usize {
+    let (mut tables, mut rules) = (Tables::new(), Tables::new());
+    for message in messages {
+        add_chain(&mut tables, &message);
+        add_rule(&mut rules, &message);
+    }
+    let all = tables.into_iter().map(|((family, table), mut chains)| {
+        if let Some(rules) = rules.remove(&(family, table.clone())) {
+            chains.add_rules_of(rules);
+        }
+        chains.hooked(Ruleset::Nftables, families(family), &table)
+    });
+    all.map(|hooked| hooked.len()).sum()
+}

@@ -1,20 +1,18 @@
-//! Decoders against bytes that no kernel would send: whatever comes, they must answer and not
-//! panic. Built for tests and for the fuzzer only.
+//! nf_tables' decoders against bytes that no kernel would send. Built for tests and for the fuzzer only.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use ferrovia_core::family::Family;
 
 use super::decode::Elements;
-use super::{decode, monitor, oddities, userdata};
-use crate::addr;
-use crate::netlink::{Attrs, Refusal, messages};
+use super::{decode, hooked, monitor, oddities, userdata};
+use crate::netlink::{Attrs, messages};
 
 #[cfg(test)]
 mod tests;
 
-/// Everything that reads what the kernel sends.
-pub fn decode_all(bytes: &[u8]) {
+/// Everything that reads what nf_tables sends.
+pub(crate) fn decode_all(bytes: &[u8]) {
     let (mut touched, mut changes) = (BTreeSet::new(), VecDeque::new());
     let mut elements = Elements::default();
     let tables = ["ferrovia".to_owned()];
@@ -31,10 +29,9 @@ pub fn decode_all(bytes: &[u8]) {
         oddities::of_object(&message);
         decode::elements(&mut elements, &message);
         monitor::note(&message, &tables, &mut touched, &mut changes);
-        addr::address(&message);
-        Refusal::read(&message);
     }
     decode::join_ranges(elements.list);
+    hooked::read_hostile(messages(bytes));
     // And from the middle, without a header.
     let comments = Attrs::new(bytes).filter_map(|attr| userdata::comment(attr.value));
     assert!(comments.count() <= bytes.len());

@@ -10,7 +10,7 @@ mod error;
 mod expr;
 mod hooked;
 #[cfg(any(test, fuzzing))]
-pub mod hostile;
+pub(crate) mod hostile;
 mod monitor;
 mod oddities;
 mod read;

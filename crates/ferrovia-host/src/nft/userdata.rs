@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(comment(&for_element(None, true)), None);
         assert_eq!(comment(&[1, 1, 9, 0, 3, b'a', b'b', 0]), Some("ab"));
         assert_eq!(comment(&[0, 200, b'a']), None);
-        assert_eq!(for_element(None, false), []);
+        assert_eq!(for_element(None, false), [0_u8; 0]);
     }
 
     #[test]

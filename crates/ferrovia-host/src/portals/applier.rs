@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ferrovia_core::plan::iptables::Observed as Rules;
 use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
 
-use super::proxies::{Proxies, Trouble};
+use super::proxies::{Proxies, TroubleListener};
 use crate::Applier;
 use crate::iptables::{ApplyError, IptablesApplier};
 
@@ -19,22 +19,28 @@ pub enum Error {
 
 /// Keeps one family's proxies and the rules that lead to them.
 ///
-/// A proxy that cannot be opened is left out, with its rules, and said so; it is tried again whenever all is compared.
+/// A proxy that cannot be opened is left out, with its rules, and told of; it is tried again whenever all is compared.
 #[derive(Debug)]
 pub struct PortalApplier {
     proxies: Proxies,
     rules: IptablesApplier,
     /// Proxies whose rules were left out since all was last compared. They may be open by now, but their rules are not written.
     left_out: BTreeSet<String>,
+    listener: Box<dyn TroubleListener>,
 }
 
 impl PortalApplier {
-    /// An applier with these proxies and this way to write rules.
-    pub fn new(proxies: Proxies, rules: IptablesApplier) -> Self {
+    /// An applier with these proxies, this way to write rules, and whom to tell of proxies that cannot be opened.
+    pub fn new(
+        proxies: Proxies,
+        rules: IptablesApplier,
+        listener: Box<dyn TroubleListener>,
+    ) -> Self {
         Self {
             proxies,
             rules,
             left_out: BTreeSet::new(),
+            listener,
         }
     }
 }
@@ -56,10 +62,10 @@ impl Applier for PortalApplier {
     }
 
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
-        for Trouble { proxy, error } in self.proxies.set(&plan.proxies) {
-            tracing::error!(service = %proxy.key, %error, "this service port is not proxied; trying again at the next check of all rules");
-            self.left_out.insert(proxy.to_string());
-        }
+        let troubles = self.proxies.set(&plan.proxies);
+        let left_out = troubles.iter().map(|trouble| trouble.proxy.to_string());
+        self.left_out.extend(left_out);
+        self.listener.hear(&troubles, &self.proxies);
         let changed = if plan.rules.is_empty() {
             // The rules are as they were: nothing is run for proxies that only changed their endpoints.
             false

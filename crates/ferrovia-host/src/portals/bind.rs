@@ -6,7 +6,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
 
 use super::interface::{self, Interface};
-use super::proxies::{Proxies, Trouble};
+use super::proxies::{Proxies, Trouble, TroubleListener};
 use crate::Applier;
 
 /// How long a port that is taken is left alone before it is tried again.
@@ -26,16 +26,27 @@ pub struct BindApplier {
     family: Family,
     proxies: Proxies,
     interface: Interface,
+    listener: Box<dyn TroubleListener>,
 }
 
 impl BindApplier {
-    /// An applier with these proxies and this interface.
-    pub fn new(family: Family, proxies: Proxies, interface: Interface) -> Self {
+    /// An applier with these proxies, this interface, and whom to tell of proxies that cannot be opened.
+    pub fn new(
+        family: Family,
+        proxies: Proxies,
+        interface: Interface,
+        listener: Box<dyn TroubleListener>,
+    ) -> Self {
         Self {
             family,
             proxies,
             interface,
+            listener,
         }
+    }
+
+    fn tell(&mut self, troubles: &[Trouble]) {
+        self.listener.hear(troubles, &self.proxies);
     }
 }
 
@@ -54,7 +65,8 @@ impl Applier for BindApplier {
 
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
         self.interface.add(&plan.new_addresses)?;
-        report(&self.proxies.change(&plan.proxies));
+        let troubles = self.proxies.change(&plan.proxies);
+        self.tell(&troubles);
         self.interface.remove(&plan.old_addresses)?;
         Ok(!plan.new_addresses.is_empty() || !plan.old_addresses.is_empty())
     }
@@ -69,13 +81,8 @@ impl Applier for BindApplier {
     }
 
     fn tidy(&mut self) -> Result<bool, Error> {
-        report(&self.proxies.retry());
+        let troubles = self.proxies.retry();
+        self.tell(&troubles);
         Ok(false)
-    }
-}
-
-fn report(troubles: &[Trouble]) {
-    for Trouble { proxy, error } in troubles {
-        tracing::error!(service = %proxy.key, %error, "a service port is not proxied everywhere; trying again soon");
     }
 }

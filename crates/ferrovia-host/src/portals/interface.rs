@@ -72,6 +72,34 @@ pub struct Interface {
     socket: Socket,
 }
 
+/// The addresses of a family on the interface that is chosen, whoever put them there, and whether it is our own device. None if it is not
+/// there: nothing is made.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn addresses_on(
+    choice: &InterfaceChoice,
+    family: Family,
+) -> Result<(Vec<IpAddr>, bool), Error> {
+    let found = match choice {
+        InterfaceChoice::Named(name) => Interface::find(name, false),
+        InterfaceChoice::Own => match Interface::find(OWN, true) {
+            Err(Error::Missing(_)) => Interface::find("lo", false),
+            found => found,
+        },
+    };
+    let mut interface = match found {
+        Err(Error::Missing(_)) => return Ok((Vec::new(), false)),
+        found => found?,
+    };
+    let dumped = route::addresses(&mut interface.socket);
+    let all = dumped.map_err(|cause| interface.failed("read the addresses of", cause))?;
+    let here = all
+        .into_iter()
+        .filter(|found| found.interface == interface.number && Family::of(found.ip) == family);
+    Ok((here.map(|found| found.ip).collect(), interface.is_own))
+}
+
 impl Interface {
     /// Finds the interface, or makes it, in the network namespace of the caller.
     ///

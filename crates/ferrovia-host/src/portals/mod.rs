@@ -13,4 +13,4 @@ mod route;
 pub use applier::{Error as PortalError, PortalApplier};
 pub use bind::{BindApplier, Error as BindError};
 pub use interface::{Interface, InterfaceChoice};
-pub use proxies::{Directory, LazyEngine, Proxies, ProxySettings, Trouble};
+pub use proxies::{Directory, LazyEngine, Proxies, ProxySettings, Trouble, TroubleListener};

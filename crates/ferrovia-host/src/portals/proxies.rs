@@ -65,6 +65,12 @@ pub struct Trouble {
     pub error: userspace::Error,
 }
 
+/// Hears of proxies that could not be opened, so that people do.
+pub trait TroubleListener: std::fmt::Debug + Send {
+    /// What was tried just now and failed; `proxies` knows what is lacking in all.
+    fn hear(&mut self, troubles: &[Trouble], proxies: &Proxies);
+}
+
 /// One family's proxies.
 #[derive(Debug)]
 pub struct Proxies {
@@ -155,6 +161,11 @@ impl Proxies {
     /// Some proxy does not listen everywhere it should.
     pub fn is_lacking(&self) -> bool {
         !self.lacking.is_empty()
+    }
+
+    /// Those proxies.
+    pub fn lacking(&self) -> impl Iterator<Item = &ProxyName> {
+        self.lacking.keys()
     }
 
     /// The port that rules lead to, of the proxy that they have this name for.

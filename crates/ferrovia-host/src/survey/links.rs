@@ -69,6 +69,12 @@ fn link(message: &Message<'_>) -> Option<Link> {
     })
 }
 
+/// Reads a message as one about a link.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_hostile(message: &Message<'_>) -> usize {
+    usize::from(link(message).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn everyone_in_turn() {
         assert_eq!(picks(&mut balancer(&[1, 1, 1]), 7), [0, 1, 2, 0, 1, 2, 0]);
-        assert_eq!(picks(&mut balancer(&[]), 2), []);
+        assert_eq!(picks(&mut balancer(&[]), 2), [0_usize; 0]);
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn no_weight_no_turn() {
         assert_eq!(picks(&mut balancer(&[0, 1]), 2), [1, 1]);
-        assert_eq!(picks(&mut balancer(&[0, 0]), 1), []);
+        assert_eq!(picks(&mut balancer(&[0, 0]), 1), [0_usize; 0]);
     }
 
     #[test]

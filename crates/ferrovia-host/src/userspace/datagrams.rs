@@ -58,11 +58,6 @@ impl Batch {
         }
     }
 
-    /// How many datagrams there is room for.
-    pub(super) fn slots(&self) -> usize {
-        self.lens.len()
-    }
-
     /// Takes what waits at a socket into these slots, from the first on; says how many were taken, fewer than asked only if no more waited.
     pub(super) fn receive(&mut self, socket: impl AsFd, slots: Range<usize>) -> io::Result<usize> {
         for slot in slots.clone() {
@@ -79,7 +74,9 @@ impl Batch {
         for slot in slots.take(taken) {
             let header = &self.headers[slot];
             self.lens[slot] = (header.msg_len as usize).min(LONGEST);
-            self.control_lens[slot] = header.msg_hdr.msg_controllen.min(CONTROL);
+            // Of another type in every C library.
+            let control_len: usize = header.msg_hdr.msg_controllen as _;
+            self.control_lens[slot] = control_len.min(CONTROL);
         }
         Ok(taken)
     }

@@ -62,6 +62,8 @@ pub(super) enum Due {
     Resume(Key),
     /// A flow may have been silent for too long.
     Flow(Key),
+    /// Sockets that flows have no more use for may have been kept for long enough.
+    Spares,
     /// Connections of endpoints that have gone may have to be cut.
     Cut,
 }
@@ -191,6 +193,7 @@ impl Worker {
             Due::Dial(key, attempt) => self.tcp.on_dial_timeout(context, key, attempt),
             Due::Resume(key) => self.tcp.resume(context, key),
             Due::Flow(key) => self.udp.on_idle(context, key),
+            Due::Spares => self.udp.on_spares(context),
             Due::Cut => self.tcp.cut(context),
         }
     }

@@ -13,7 +13,7 @@ use ferrovia_lab::uml::suite::Test;
 
 use crate::support::{in_namespace, run, run_with};
 
-pub(crate) const TESTS: [Test; 5] = [
+pub(crate) const TESTS: [Test; 6] = [
     (
         "servers are as the tool prints them",
         servers_are_as_the_tool_prints_them,
@@ -29,6 +29,10 @@ pub(crate) const TESTS: [Test; 5] = [
     (
         "what is gone need not be removed",
         what_is_gone_need_not_be_removed,
+    ),
+    (
+        "what is made and removed in one batch is gone",
+        what_is_made_and_removed_in_one_batch_is_gone,
     ),
     (
         "foreign servers stay and are read",
@@ -231,6 +235,51 @@ fn what_is_gone_need_not_be_removed() {
             remove(there, "10.244.1.5:80", Removal::AtOnce),
         ]);
         assert_eq!(applied.unwrap().deleted, 0);
+    });
+}
+
+/// Whether it was there before or not, and the other way round too: the last word holds.
+fn what_is_made_and_removed_in_one_batch_is_gone() {
+    in_namespace(|| {
+        let mut ipvs = Ipvs::open().unwrap();
+        let (one, two) = (
+            key(Protocol::Tcp, "10.96.0.1:80"),
+            key(Protocol::Tcp, "10.96.0.2:80"),
+        );
+        let put_one = [
+            Op::PutServer(server(one, "rr")),
+            put(one, "10.244.1.5:80", 1),
+            put(one, "10.244.1.6:80", 1),
+        ];
+        let removed = [
+            remove(one, "10.244.1.5:80", Removal::AtOnce),
+            remove(one, "10.244.1.6:80", Removal::Drain),
+        ];
+        let gone = [
+            Op::PutServer(server(two, "rr")),
+            put(two, "10.244.1.5:80", 1),
+            Op::DeleteServer(two),
+        ];
+        for was_there in [false, true] {
+            if was_there {
+                ipvs.apply(&[&put_one[..], &gone[..2]].concat()).unwrap();
+            }
+            let made = usize::from(!was_there);
+            let applied = ipvs
+                .apply(&[&put_one[..], &removed, &gone].concat())
+                .unwrap();
+            assert_eq!((applied.made, applied.deleted), (2 * made, 1));
+            assert_eq!(
+                saved(),
+                lines(&[
+                    "-A -t 10.96.0.1:80 -s rr",
+                    "-a -t 10.96.0.1:80 -r 10.244.1.6:80 -m -w 0",
+                ])
+            );
+            let ops = [&removed[..], &[Op::DeleteServer(one)], &put_one].concat();
+            ipvs.apply(&ops).unwrap();
+            assert_eq!(saved().len(), 3);
+        }
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use ferrovia_host::userspace::{Failure, Protocol};
@@ -46,12 +47,12 @@ fn another_endpoint_answers_for_one_that_refuses() {
         let figures = service.figures();
         assert_eq!(figures.connections, 10);
         assert!(figures.retries >= 5, "{figures:?}");
-        assert_eq!(figures.retries, figures.failures(Failure::Refused));
+        assert!(figures.failures(Failure::Refused) > 0, "{figures:?}");
+        // A refusal that a busy machine keeps back for a quarter of a second counts as a time-out, and is followed by a retry as well.
+        assert_eq!(figures.retries, figures.failures.iter().sum::<u64>());
         let endpoints = service.endpoint_figures();
-        assert_eq!(
-            endpoints[0].figures.failures(Failure::Refused),
-            figures.retries
-        );
+        let of_endpoints = endpoints.iter().flat_map(|it| it.figures.failures);
+        assert_eq!(of_endpoints.sum::<u64>(), figures.retries);
         assert_eq!(endpoints[0].figures.connections, 0);
         assert_eq!(endpoints[1].figures.connections, 10);
     });
@@ -85,7 +86,7 @@ fn when_all_fail_the_client_hears_of_it() {
         assert_eq!(ask(address).unwrap_err().kind(), ErrorKind::ConnectionReset);
         // Four attempts, as kube-proxy makes.
         wait_until("it ends", || service.figures().open == 0);
-        assert_eq!(service.figures().failures(Failure::Refused), 4);
+        assert_eq!(service.figures().failures.iter().sum::<u64>(), 4);
         assert_eq!(service.figures().retries, 3);
     });
 }
@@ -120,11 +121,13 @@ fn no_way_to_an_endpoint_is_a_reason_to_try_another() {
 fn a_reset_in_the_middle_is_passed_on_after_what_was_said() {
     in_namespace(|| {
         let engine = engine();
-        let server = serve(|mut stream| {
+        let heard_so_far = Arc::new(Barrier::new(2));
+        let said = heard_so_far.clone();
+        let server = serve(move |mut stream| {
             stream.read_exact(&mut [0; 5]).unwrap();
             stream.write_all(b"half of").unwrap();
-            // Given time to arrive: a reset overtakes what is still on its way.
-            std::thread::sleep(Duration::from_millis(100));
+            // A reset overtakes what is still on its way.
+            said.wait();
             let socket = Socket::from(stream);
             socket.set_linger(Some(Duration::ZERO)).unwrap();
         });
@@ -134,6 +137,7 @@ fn a_reset_in_the_middle_is_passed_on_after_what_was_said() {
         let mut heard = [0; 7];
         stream.read_exact(&mut heard).unwrap();
         assert_eq!(&heard, b"half of");
+        heard_so_far.wait();
         let error = stream.read(&mut heard).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         wait_until("it ends", || service.figures().open == 0);

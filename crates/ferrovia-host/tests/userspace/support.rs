@@ -140,17 +140,22 @@ pub(crate) fn echo_server() -> SocketAddr {
 
 /// Connects, with a limit to every wait.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.set_write_timeout(Some(SOON)).unwrap();
-    stream
+    try_connect(address).unwrap()
 }
 
-/// Which named server answers.
+/// Which named server answers. A proxy that has nobody to carry to hangs up at once, so a client that is slow to wake may hear of that from
+/// connecting already.
 pub(crate) fn ask(address: SocketAddr) -> std::io::Result<u16> {
     let mut port = [0; 2];
-    connect(address).read_exact(&mut port)?;
+    try_connect(address)?.read_exact(&mut port)?;
     Ok(u16::from_be_bytes(port))
+}
+
+fn try_connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(SOON))?;
+    stream.set_write_timeout(Some(SOON))?;
+    Ok(stream)
 }
 
 /// A UDP server that answers each datagram with its own port, a colon, and the datagram.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrovia_host::userspace::{Address, Listen, Presence, Protocol};
 
@@ -204,5 +204,21 @@ fn a_client_that_vanishes_leaves_nothing() {
         socket.set_linger(Some(Duration::ZERO)).unwrap();
         drop(socket);
         wait_until("it is closed", || service.figures().open == 0);
+    });
+}
+
+#[test]
+fn a_server_that_speaks_first_is_not_kept_waiting() {
+    in_namespace(|| {
+        let engine = engine();
+        let server = named_server();
+        let (_service, address) = service(&engine, Protocol::Tcp, &[server]);
+        // Were the last packet of the handshake held back for bytes of the client, each would take a fifth of a second.
+        let start = Instant::now();
+        for _ in 0..40 {
+            assert_eq!(ask(address).unwrap(), server.port());
+        }
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(6), "forty took {took:?}");
     });
 }

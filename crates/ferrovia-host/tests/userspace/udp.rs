@@ -50,6 +50,45 @@ fn a_silent_flow_ends_and_the_next_may_go_elsewhere() {
     });
 }
 
+/// A server that tells each client its port.
+fn mirror() -> SocketAddr {
+    let socket = UdpSocket::bind(ANYWHERE).unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        while let Ok((_, peer)) = socket.recv_from(&mut [0; 64]) {
+            socket
+                .send_to(peer.port().to_string().as_bytes(), peer)
+                .ok();
+        }
+    });
+    address
+}
+
+#[test]
+fn the_socket_of_a_flow_that_ended_serves_another_client() {
+    in_namespace(|| {
+        let one_thread = Options {
+            threads: Some(1),
+            ..Options::default()
+        };
+        let engine = Engine::start(&one_thread).unwrap();
+        let (service, address) = service(&engine, Protocol::Udp, &[mirror()]);
+        service.set_idle_timeout(Duration::from_millis(300));
+        let next_client = || {
+            let port = udp_ask(&udp_client(address, SOON)).unwrap();
+            wait_until("the flow ends", || service.figures().open == 0);
+            port
+        };
+        // A machine that is busy may take longer than sockets are kept.
+        let mut before = next_client();
+        let again = (0..20).any(|_| {
+            let port = next_client();
+            std::mem::replace(&mut before, port) == port
+        });
+        assert!(again, "each client had a socket of its own");
+    });
+}
+
 #[test]
 fn a_flow_ends_with_its_endpoint() {
     in_namespace(|| {

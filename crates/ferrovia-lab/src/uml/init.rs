@@ -16,6 +16,10 @@ const TERMINAL: &str = "/dev/tty0";
 /// File systems that the guest has of its own: kind, where.
 const MOUNTS: [(&str, &str); 3] = [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/run")];
 
+/// How many connections are tracked, and where that is said. The kernel goes by its memory, of which a guest has little: tests that call
+/// without pause would fill the table in seconds, and then packets are dropped.
+const TRACKED: (&str, &str) = ("/proc/sys/net/netfilter/nf_conntrack_max", "262144");
+
 /// Does nothing in an ordinary process. As the first process of a guest it does the job it was booted for, ends the guest and never comes
 /// back. To be called first thing in `main`.
 pub fn become_init_if_asked() {
@@ -41,6 +45,7 @@ fn work(file: &Path) -> io::Result<()> {
     // Bytes shall come out as they go in.
     sys::make_raw(&terminal)?;
     modules::load_wanted()?;
+    fs::write(TRACKED.0, TRACKED.1)?;
     sys::allow_many_open_files()?;
     writeln!(terminal, "{token} ready")?;
     let code = match run(&job, &terminal) {

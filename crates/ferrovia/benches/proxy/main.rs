@@ -10,6 +10,7 @@
 //! - [`kube_proxy`]: the ruleset to compare with, loaded in the same run.
 //! - [`api`]: the daemon as people run it, following an API server.
 //! - [`iptables`]: the same in the iptables mode, with both kinds of tools, beside what the tools need by themselves.
+//! - [`ipvs`]: the same in the ipvs mode, in user-mode Linux, in which this binary runs once more.
 //! - [`conntrack`]: removing stale flows.
 //! - [`compare`]: beside a kube-proxy, on request.
 //! - [`feed`]: running other programs, to compare with. [`process`]: memory and CPU time of a process.
@@ -17,7 +18,7 @@
 //!   them together.
 //!
 //! `BENCH_QUICK=1` runs the smaller sizes and leaves the slow comparison out. `cargo bench --bench proxy -- api` runs one section
-//! (`engine`, `api`, `iptables`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
+//! (`engine`, `api`, `iptables`, `ipvs`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
 //! that it works.
 
 mod api;
@@ -31,6 +32,7 @@ mod entries;
 mod feed;
 mod figures;
 mod iptables;
+mod ipvs;
 mod kube_proxy;
 mod measure;
 mod orders;
@@ -47,7 +49,7 @@ mod wanted;
 
 use std::time::Duration;
 
-use ferrovia_lab::World;
+use ferrovia_lab::{World, uml};
 
 use crate::cluster::Size;
 use crate::page::Page;
@@ -56,10 +58,11 @@ use crate::page::Page;
 const PROXY: &str = "--proxy";
 
 /// Arguments that choose among the sections; without any, all are measured.
-const SECTIONS: [&str; 4] = [ENGINE, API, IPTABLES, CONNTRACK];
+const SECTIONS: [&str; 5] = [ENGINE, API, IPTABLES, IPVS, CONNTRACK];
 const ENGINE: &str = "engine";
 const API: &str = "api";
 const IPTABLES: &str = "iptables";
+const IPVS: &str = "ipvs";
 const CONNTRACK: &str = "conntrack";
 
 /// How much is measured.
@@ -88,6 +91,7 @@ const API_SIZES: [Size; 2] = [Size::new(10_000, 2), Size::new(44_000, 1)];
 const TINY: Size = Size::new(400, 2);
 
 fn main() -> anyhow::Result<()> {
+    uml::become_init_if_asked();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |wanted: &str| arguments.iter().any(|argument| argument == wanted);
     if has(PROXY) {
@@ -105,6 +109,9 @@ fn main() -> anyhow::Result<()> {
     } else {
         Extent::Full
     };
+    if has(ipvs::INSIDE) {
+        return ipvs::inside(extent);
+    }
     let is_asked = |section: &str| has(section) || !SECTIONS.into_iter().any(has);
     let mut page = Page::new(report::head()?);
     if is_asked(ENGINE) {
@@ -115,6 +122,9 @@ fn main() -> anyhow::Result<()> {
     }
     if is_asked(IPTABLES) {
         iptables::section(extent, &mut page)?;
+    }
+    if is_asked(IPVS) {
+        page.write(&ipvs::section()?);
     }
     if is_asked(CONNTRACK) {
         page.write(&conntrack::section(extent)?);

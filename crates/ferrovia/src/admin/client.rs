@@ -12,6 +12,8 @@ use crate::config::ADMIN_SOCKET;
 
 /// How long the daemon may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same, where it has to look into the kernel; it gives up a little sooner itself.
+const PATIENCE_WITH_WORK: Duration = Duration::from_secs(60);
 /// The largest answer; a thousand services are a few hundred kilobytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
@@ -65,6 +67,7 @@ pub enum ClientError {
 #[derive(Clone, Debug)]
 pub struct Client {
     path: PathBuf,
+    patience: Duration,
 }
 
 impl Default for Client {
@@ -76,7 +79,35 @@ impl Default for Client {
 impl Client {
     /// The daemon at this socket. Nothing is opened yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self {
+            path: path.into(),
+            patience: PATIENCE,
+        }
+    }
+
+    /// The same for questions that take much work.
+    #[must_use]
+    pub fn for_much_work(self) -> Self {
+        Self {
+            patience: PATIENCE_WITH_WORK,
+            ..self
+        }
+    }
+
+    /// Somebody listens there, whether we may speak to them or not.
+    pub fn is_there(&self) -> bool {
+        match UnixStream::connect(&self.path) {
+            Ok(_) => true,
+            Err(error) => !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The answer to `GET /api/v1/` and this path, which must be encoded as a URL.
@@ -108,8 +139,12 @@ impl Client {
     fn exchange(&self, path: &str) -> Result<(u16, Vec<u8>), ClientError> {
         let failed = |source| self.failed(source);
         let mut stream = UnixStream::connect(&self.path).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream
+            .set_read_timeout(Some(self.patience))
+            .map_err(failed)?;
+        stream
+            .set_write_timeout(Some(self.patience))
+            .map_err(failed)?;
         let request =
             format!("GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).map_err(failed)?;

@@ -2,7 +2,8 @@
 //!
 //! The same routes (`routes.rs`) are served on a socket that only the daemon's user may open (`socket.rs`) and on the page's address
 //! ([`web`](crate::web)). What only the sync loop knows it is asked for (`ask.rs`), and it copies out no more than is needed; filtering,
-//! sorting and writing happen here, beside the thread that speaks to the network. When nobody looks, the only cost is that of
+//! sorting and writing happen here, beside the thread that speaks to the network; what takes a look into the kernel has a thread of its own
+//! (`look.rs`). When nobody looks, the only cost is that of
 //! [`History::record`]: the kernel's counters are read by those who want rates (`rates.rs`), at most once a second for all of them.
 //!
 //! `docs/admin-api.md` describes the answers.
@@ -11,6 +12,7 @@ mod ask;
 pub mod client;
 mod events;
 mod history;
+mod look;
 mod overview;
 mod problem;
 mod query;
@@ -30,7 +32,8 @@ use ferrovia_core::trace::TraceMode;
 use jiff::Timestamp;
 
 pub use self::history::{Change, History};
-pub(crate) use self::routes::answer;
+pub use self::look::{Looker, Looking};
+pub(crate) use self::routes::{Door, answer};
 pub(crate) use self::socket::{AdminSocket, serve_socket};
 
 use self::overview::CountsCache;
@@ -65,6 +68,7 @@ pub struct Admin {
     health: Arc<Health>,
     history: Arc<History>,
     rates: Rates,
+    looker: Looker,
     counts: CountsCache,
     /// How many clients listen to events.
     listeners: AtomicUsize,
@@ -78,6 +82,7 @@ impl Admin {
         health: Arc<Health>,
         history: Arc<History>,
         read: Option<ReadConnections>,
+        looker: Looker,
     ) -> Self {
         Self {
             about,
@@ -86,6 +91,7 @@ impl Admin {
             health,
             history,
             rates: Rates::new(read),
+            looker,
             counts: CountsCache::default(),
             listeners: AtomicUsize::new(0),
         }

@@ -3,6 +3,8 @@
 use http::StatusCode;
 use serde::Serialize;
 
+use crate::look::{Unanswered, Why};
+
 /// What is told in place of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -16,6 +18,16 @@ struct Body<'a> {
     version: &'static str,
     error: &'a str,
     r#try: &'a str,
+}
+
+impl From<Unanswered> for Problem {
+    fn from(unanswered: Unanswered) -> Self {
+        let Unanswered { kind, error, hint } = unanswered;
+        match kind {
+            Why::Nonsense => Self::bad(error, hint),
+            Why::Unknown => Self::missing(error, hint),
+        }
+    }
 }
 
 impl Problem {

@@ -47,6 +47,18 @@ impl Query {
         })
     }
 
+    /// A yes or no, no if it is not there.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Problem> {
+        match self.get(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(value) => Err(Problem::bad(
+                format!("{name}={value:?} is neither true nor false"),
+                format!("give {name}=true, or leave it out"),
+            )),
+        }
+    }
+
     /// No parameter has another name than these: a misspelt one must not pass for none.
     pub(super) fn only(self, names: &[&str]) -> Result<Self, Problem> {
         let unknown = self.0.iter().find(|(name, _)| !names.contains(&&**name));

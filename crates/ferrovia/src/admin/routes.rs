@@ -16,10 +16,33 @@ use crate::http::answer::{Answer, JSON, answer as respond, set};
 /// What all paths begin with.
 const PREFIX: &str = "/api/v1/";
 const PATHS: &str =
-    "GET /api/v1/overview, services, services/NAMESPACE/NAME, trace, changes or events";
+    "GET /api/v1/overview, services, services/NAMESPACE/NAME, trace, plan, diff, changes or events";
+
+/// By which way a question came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// The socket, which only the daemon's user may open.
+    Socket,
+    /// The page's address, which everybody on this machine can reach.
+    Page,
+}
+
+impl Door {
+    /// Who talks to whom is nobody's business but root's, and work must not be had for nothing.
+    fn check_trusted(self) -> Result<(), Problem> {
+        match self {
+            Self::Socket => Ok(()),
+            Self::Page => Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "this is told over the admin socket only",
+                "ask with a command such as ferrovia trace or ferrovia diff, as the daemon's user",
+            )),
+        }
+    }
+}
 
 /// Answers a request, whoever was allowed to make it.
-pub(crate) async fn answer(admin: &Arc<Admin>, method: &Method, uri: &Uri) -> Answer {
+pub(crate) async fn answer(admin: &Arc<Admin>, door: Door, method: &Method, uri: &Uri) -> Answer {
     if method != Method::GET && method != Method::HEAD {
         let code = StatusCode::METHOD_NOT_ALLOWED;
         let mut refusal = refuse(&Problem::new(code, "nothing can be changed here", PATHS));
@@ -27,7 +50,7 @@ pub(crate) async fn answer(admin: &Arc<Admin>, method: &Method, uri: &Uri) -> An
         return refusal;
     }
     let found = match Query::parse(uri.query()) {
-        Ok(query) => route(admin, uri.path(), query, method == Method::HEAD).await,
+        Ok(query) => route(admin, door, uri.path(), query, method == Method::HEAD).await,
         Err(problem) => Err(problem),
     };
     match found {
@@ -44,6 +67,7 @@ enum Found {
 
 async fn route(
     admin: &Arc<Admin>,
+    door: Door,
     path: &str,
     query: Query,
     head_only: bool,
@@ -70,7 +94,21 @@ async fn route(
             query.only(&[])?;
             admin.service(namespace, name).await?
         }
-        ["trace"] => admin.trace(&query.only(&["from", "to"])?).await?,
+        ["trace"] => {
+            let query = query.only(&["from", "to", "kernel"])?;
+            if query.flag("kernel")? {
+                door.check_trusted()?;
+            }
+            admin.trace(&query).await?
+        }
+        ["plan"] => {
+            door.check_trusted()?;
+            admin.plan(&query.only(&["family", "service"])?).await?
+        }
+        ["diff"] => {
+            door.check_trusted()?;
+            admin.diff(&query.only(&["family"])?).await?
+        }
         ["changes"] => {
             let query = query.only(&["after"])?;
             let after = query.number("after", 0)?;

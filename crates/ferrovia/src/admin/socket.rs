@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::Admin;
+use super::{Admin, Door};
 use crate::http::answer::Answer;
 use crate::http::pool::Pool;
 use crate::http::server::{Handler, serve};
@@ -109,7 +109,7 @@ impl Handler for Commands {
     const LIFETIME: Duration = LIFETIME;
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        super::answer(&self.0, request.method(), request.uri()).await
+        super::answer(&self.0, Door::Socket, request.method(), request.uri()).await
     }
 }
 

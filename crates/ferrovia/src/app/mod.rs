@@ -16,6 +16,7 @@ use std::sync::mpsc::Receiver;
 use anyhow::{bail, ensure};
 use ferrovia_core::desired::LocalSetting;
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_host::portals::Directory;
 use ferrovia_host::privileges;
 use ferrovia_host::sysctl::Files;
 use jiff::Timestamp;
@@ -23,15 +24,16 @@ use jiff::Timestamp;
 use self::io::Io;
 use self::report::{FirstSync, Preflight, Reporter, WhenReady};
 use self::takeover::Patience;
-use crate::admin::{About, Admin, History};
+use crate::admin::{About, Admin, History, Looker};
 use crate::config::{Action, Config, Source};
 use crate::conntrack::limits::{self, Finding};
 use crate::conntrack::worker::{Cleaned, Cleaner};
 use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
+use crate::look::compare::Kernel;
 use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
-use crate::mode::{Installed, Listen, Mode, TakeOver, with_localhost_node_ports};
+use crate::mode::{Installed, Listen, Mode, TakeOver, trace_mode, with_localhost_node_ports};
 use crate::source::manifest::Folder;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 
@@ -52,7 +54,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         return Ok(());
     }
     let installed = mode
-        .install(config.counters)
+        .install_telling(config.counters, &io.notices)
         .map_err(anyhow::Error::from_boxed)?;
     let Installed {
         backends,
@@ -78,7 +80,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         return Err(error);
     }
     let history = Arc::new(History::default());
-    let admin = admin(&config, &mode, &io, supported, &inputs, &history)?;
+    let admin = admin(&config, &mode, &io, supported, &proxies, &inputs, &history)?;
     io.serve_admin(&config, &Arc::new(admin));
     let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
     let watched = inputs.clone();
@@ -222,6 +224,7 @@ fn admin(
     mode: &Mode,
     io: &Io,
     supported: PerFamily<bool>,
+    proxies: &Directory,
     inputs: &Inputs,
     history: &Arc<History>,
 ) -> anyhow::Result<Admin> {
@@ -229,7 +232,7 @@ fn admin(
     let about = About {
         node: config.settings.node_name.clone(),
         mode: mode.name(),
-        trace: mode.to_trace(),
+        trace: trace_mode(mode, config),
         families: families.collect(),
         source: match config.source {
             Source::Manifests(_) => "manifests",
@@ -242,6 +245,16 @@ fn admin(
     } else {
         None
     };
+    let (looker, looking) = Looker::new(Kernel {
+        mode: mode.clone(),
+        counters: config.counters,
+        proxies: Some(proxies.clone()),
+    });
+    if mode.needs_tools() {
+        watch::spawn_with_tools("look", || looking.run())?;
+    } else {
+        watch::spawn("look", || looking.run())?;
+    }
     let health = Arc::clone(&io.health);
     Ok(Admin::new(
         about,
@@ -249,6 +262,7 @@ fn admin(
         health,
         Arc::clone(history),
         read,
+        looker,
     ))
 }
 

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use ferrovia_core::difference::Difference;
 use ferrovia_core::difference::services::{delta, in_words};
-use ferrovia_core::difference::{Difference, Kind};
-use ferrovia_core::family::Family;
 use serde_json::json;
 
-use super::objects::{Families, Loaded, ObjectFlags};
+use super::daemon;
+use super::objects::{Answerer, Families, Loaded, ObjectFlags};
 use super::output::print;
+use crate::look::compare::Compared;
 
 /// As diff(1) has it.
 const SAME: u8 = 0;
@@ -64,11 +65,7 @@ pub(super) enum Format {
 
 pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     match args.folders.as_slice() {
-        [] => {
-            let loaded = args.objects.load()?;
-            loaded.print_warnings();
-            with_kernel(args, &loaded)
-        }
+        [] => with_kernel(args),
         [old, new] => {
             let (old, new) = (
                 args.objects.load_folder(old)?,
@@ -85,32 +82,23 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let loaded = args.objects.load()?;
-    let compared = compare(&loaded, args.family)?;
-    let all: Vec<&Difference> = compared.iter().flat_map(|(_, list)| list).collect();
-    let mode = loaded.mode.name();
+    let (compared, loaded, wanted) = match args.objects.answerer()? {
+        Answerer::Daemon(client) => {
+            let wanted = format!("what the daemon at {} wants", client.path().display());
+            let compared = daemon::ask_quietly(&client, &question(args.family))?;
+            (compared, None, wanted)
+        }
+        Answerer::Objects => {
+            let loaded = args.objects.load()?;
+            let compared = compare(&loaded, args.family)?;
+            (compared, Some(loaded), "what is wanted".to_owned())
+        }
+    };
     if !args.quiet {
-        let count = |kind| {
-            all.iter()
-                .filter(|difference| difference.kind == kind)
-                .count()
-        };
-        let line = if all.is_empty() {
-            let services = |family: &Family| loaded.desired(*family).ports.len();
-            let services: usize = args.family.list().iter().map(services).sum();
-            format!("OK: the kernel has what is wanted ({mode} mode, {services} service ports)\n")
-        } else {
-            format!(
-                "DRIFT: {} missing, {} foreign, {} wrong in the kernel ({mode} mode); ferrovia diff shows them\n",
-                count(Kind::Missing),
-                count(Kind::Foreign),
-                count(Kind::Wrong)
-            )
-        };
-        print(line)?;
+        print(compared.in_one_line(&wanted))?;
     }
-    check_complete(&loaded)?;
-    Ok(code(all.is_empty()))
+    loaded.iter().try_for_each(check_complete)?;
+    Ok(code(compared.same))
 }
 
 fn code(same: bool) -> ExitCode {
@@ -124,45 +112,41 @@ fn check_complete(loaded: &Loaded) -> anyhow::Result<()> {
     bail!("some objects could not be read; the comparison is without them")
 }
 
-/// What differs, family by family; families this machine does not have are left out.
-fn compare(loaded: &Loaded, families: Families) -> anyhow::Result<Vec<(Family, Vec<Difference>)>> {
-    let supported = ferrovia_host::probe::supported_families();
-    let families = families
-        .list()
-        .iter()
-        .filter(|family| supported.contains(family));
-    families
-        .map(|family| {
-            let differences = loaded
-                .mode
-                .compare(loaded.desired(*family), loaded.counters)
-                .map_err(anyhow::Error::from_boxed)?;
-            Ok((*family, differences))
-        })
-        .collect()
+/// What the daemon is asked.
+fn question(families: Families) -> String {
+    let family = families.parameter();
+    family.map_or_else(|| "diff".to_owned(), |family| format!("diff?{family}"))
 }
 
-fn with_kernel(args: &DiffArgs, loaded: &Loaded) -> anyhow::Result<ExitCode> {
-    let compared = compare(loaded, args.family)?;
-    let same = compared.iter().all(|(_, list)| list.is_empty());
-    match args.output {
-        Format::Json => {
-            let families: Vec<_> = compared
-                .iter()
-                .map(|(family, list)| json!({"family": family.name(), "differences": list}))
-                .collect();
-            let answer = json!({"mode": loaded.mode.name(), "same": same, "families": families});
-            print(format_args!("{answer:#}\n"))?;
+/// What differs, family by family; families this machine does not have are left out.
+fn compare(loaded: &Loaded, families: Families) -> anyhow::Result<Compared> {
+    let supported = ferrovia_host::probe::supported_families();
+    let families = families.list().iter();
+    let families = families.filter(|family| supported.contains(family));
+    let desired = families.map(|family| loaded.desired(*family));
+    (loaded.kernel.compare(desired)).map_err(anyhow::Error::from_boxed)
+}
+
+fn with_kernel(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let (compared, loaded) = match args.objects.answerer()? {
+        Answerer::Daemon(client) => (daemon::ask(&client, &question(args.family))?, None),
+        Answerer::Objects => {
+            let loaded = args.objects.load()?;
+            loaded.print_warnings();
+            (compare(&loaded, args.family)?, Some(loaded))
         }
+    };
+    match args.output {
+        Format::Json => print(format_args!("{:#}\n", json!(compared)))?,
         Format::Text => {
             let paint = Paint::for_stdout();
-            for (family, list) in &compared {
-                print(paint.unified(*family, list))?;
+            for family in &compared.families {
+                print(paint.unified(&family.family, &family.differences))?;
             }
         }
     }
-    check_complete(loaded)?;
-    Ok(code(same))
+    loaded.iter().try_for_each(check_complete)?;
+    Ok(code(compared.same))
 }
 
 fn between(args: &DiffArgs, old: &Loaded, new: &Loaded) -> anyhow::Result<ExitCode> {
@@ -177,7 +161,7 @@ fn between(args: &DiffArgs, old: &Loaded, new: &Loaded) -> anyhow::Result<ExitCo
         } else {
             (
                 in_words(&changes),
-                new.mode.plan_change(before, after, &changes),
+                new.mode().plan_change(before, after, &changes),
             )
         };
         if args.output == Format::Text && !changes.is_empty() {
@@ -187,7 +171,7 @@ fn between(args: &DiffArgs, old: &Loaded, new: &Loaded) -> anyhow::Result<ExitCo
         families.push(json!({"family": family.name(), "changes": words, "plan": plan}));
     }
     if args.output == Format::Json {
-        let answer = json!({"mode": new.mode.name(), "same": same, "families": families});
+        let answer = json!({"mode": new.mode().name(), "same": same, "families": families});
         print(format_args!("{answer:#}\n"))?;
     }
     check_complete(old)?;
@@ -208,7 +192,7 @@ impl Paint {
         }
     }
 
-    fn unified(&self, family: Family, differences: &[Difference]) -> String {
+    fn unified(&self, family: &str, differences: &[Difference]) -> String {
         let mut text = String::new();
         if differences.is_empty() {
             return text;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use ferrovia_core::store::Store;
 
-use super::given::{self, GivenFlags};
+use super::objects::{SourceFlags, read};
 use super::output::print;
 use crate::doctor::text::{Colour, Text};
 use crate::doctor::{Asked, NodePort, examine, gather, to_json};
@@ -18,7 +18,11 @@ const COULD_NOT_LOOK: u8 = 3;
 #[derive(Debug, Args)]
 pub(super) struct DoctorArgs {
     #[command(flatten)]
-    given: GivenFlags,
+    source: SourceFlags,
+
+    /// Name of this node [default: the host name]
+    #[arg(long, value_name = "NAME", alias = "hostname-override")]
+    node_name: Option<String>,
 
     /// How to print the report
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -63,10 +67,11 @@ fn asked(args: &DoctorArgs) -> anyhow::Result<Asked> {
         self_test: !args.no_self_test,
         ..Asked::default()
     };
-    if args.given.has_objects() {
-        let config = args.given.config(None)?;
+    if args.source.is_named() {
+        let node_name = args.node_name.as_deref();
+        let config = args.source.configuration(node_name, Vec::new(), None)?;
         asked.mode = config.mode;
-        asked.node_ports = Some(node_ports(&mut given::store(&config)?));
+        asked.node_ports = Some(node_ports(&mut read(&config)?.checked()?));
     }
     Ok(asked)
 }

@@ -1,19 +1,13 @@
 //! The daemon's flags that the commands that only look have as well. They are turned into the daemon's, so that both mean the same.
 
-use std::path::PathBuf;
-
-use clap::Args;
+use clap::{Args, Parser};
 use ferrovia_core::desired::Settings;
 
 use crate::config::{Config, flags};
 
-/// Which objects to use, and what shapes traffic.
+/// Which node is meant, and what shapes its traffic.
 #[derive(Debug, Args)]
 pub struct ShapeFlags {
-    /// Folder with Services, EndpointSlices (or Endpoints), and if you like a Node and ServiceCIDRs; YAML or JSON, sub-folders too
-    #[arg(long, value_name = "DIR")]
-    pub(super) manifests: Option<PathBuf>,
-
     /// Name of this node: endpoints with this nodeName are local [default: the host name]
     #[arg(long, value_name = "NAME", alias = "hostname-override")]
     node_name: Option<String>,
@@ -67,16 +61,35 @@ pub struct ShapeFlags {
     egress_masquerade_except: Option<String>,
 }
 
+/// The flags with nothing else.
+#[derive(Parser)]
+struct Alone {
+    #[command(flatten)]
+    shape: ShapeFlags,
+}
+
 impl ShapeFlags {
     /// The settings these flags mean.
     pub fn settings(&self) -> anyhow::Result<Settings> {
-        Ok(Config::load(flags::parse(self.as_typed())?)?.settings)
+        let node_name = self.node_name.iter();
+        let node_name = node_name.map(|name| format!("--node-name={name}"));
+        let typed = flags::parse(node_name.chain(self.as_typed()))?;
+        Ok(Config::load(typed)?.settings)
     }
 
-    /// The daemon's flags, without those that say where objects come from.
+    pub(super) fn node_name(&self) -> Option<&str> {
+        self.node_name.as_deref()
+    }
+
+    /// Nothing was typed that is not so anyway.
+    pub(super) fn is_default(&self) -> bool {
+        let Alone { shape } = Alone::parse_from(["ferrovia"]);
+        self.node_name.is_none() && self.as_typed() == shape.as_typed()
+    }
+
+    /// The daemon's flags, without the node's name.
     pub(super) fn as_typed(&self) -> Vec<String> {
         let optional = [
-            ("node-name", &self.node_name),
             ("bind-address", &self.bind_address),
             ("cluster-cidr", &self.cluster_cidr),
             ("pod-bridge-interface", &self.pod_bridge_interface),

@@ -55,7 +55,7 @@ fn ferrovia(text: &mut String) -> std::fmt::Result {
     )?;
     writeln!(text, "Commands (ferrovia COMMAND --help explains each):")?;
     for (name, about) in COMMANDS {
-        writeln!(text, "  {name:<10}{about}")?;
+        writeln!(text, "  {name:<13}{about}")?;
     }
     Ok(())
 }

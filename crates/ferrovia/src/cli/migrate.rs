@@ -8,7 +8,7 @@ use ferrovia_core::desired::Builder;
 use ferrovia_core::family::Family;
 
 use super::doctor::Format;
-use super::given::{self, GivenFlags};
+use super::objects::{SourceFlags, WHERE, read};
 use super::output::print;
 use crate::config::ModeName;
 use crate::migrate::text::Text;
@@ -34,7 +34,11 @@ pub(super) struct MigrateArgs {
     check: bool,
 
     #[command(flatten)]
-    given: GivenFlags,
+    source: SourceFlags,
+
+    /// Name of this node [default: the host name]
+    #[arg(long, value_name = "NAME", alias = "hostname-override")]
+    node_name: Option<String>,
 
     /// How to print the changes
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -70,15 +74,15 @@ pub(super) fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn check(args: &MigrateArgs, from: From, mode: ModeName) -> anyhow::Result<ExitCode> {
-    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    if !args.given.has_objects() && !in_cluster {
-        bail!(
-            "where are the objects? Give --manifests DIR, or --config FILE or --kubeconfig FILE for those of an API server"
-        );
+    if !args.source.is_known() {
+        bail!("where are the objects? {WHERE}");
     }
-    let old = args.given.config(Some(mode))?;
-    let new = args.given.config(Some(ModeName::Nftables))?;
-    let mut store = given::store(&old)?;
+    let configuration = |mode| {
+        let node_name = args.node_name.as_deref();
+        args.source.configuration(node_name, Vec::new(), Some(mode))
+    };
+    let (old, new) = (configuration(mode)?, configuration(ModeName::Nftables)?);
+    let mut store = read(&old)?.checked()?;
     let mut touched = store.take_touched();
     touched.node = true;
     let services: Vec<_> = touched

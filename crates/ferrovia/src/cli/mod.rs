@@ -2,12 +2,14 @@
 //! [`config::flags`](crate::config::flags); the other commands' are here.
 
 mod cleanup;
+mod completions;
 mod counters;
+mod daemon;
 mod diff;
 mod doctor;
 mod flags;
-mod given;
 mod help;
+mod man;
 mod migrate;
 mod objects;
 mod output;
@@ -15,6 +17,7 @@ mod plan;
 mod run;
 mod top;
 mod trace;
+mod tree;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -43,12 +46,12 @@ Run it (needs CAP_NET_ADMIN):
 Rules stay in the kernel when ferrovia ends, so that a restart or an upgrade interrupts nothing; `ferrovia cleanup` removes them.";
 
 /// The commands and what each is for.
-const COMMANDS: [(&str, &str); 10] = [
+const COMMANDS: [(&str, &str); 12] = [
     ("run", "Run the proxy; the same as no command"),
     ("trace", "Say where a packet goes, and why"),
     (
         "plan",
-        "Print the ruleset for objects of a folder or an API server; touches nothing",
+        "Print the ruleset that the daemon, a folder or an API server asks for; touches nothing",
     ),
     (
         "diff",
@@ -75,6 +78,11 @@ const COMMANDS: [(&str, &str); 10] = [
         "Say what would change with another mode, and how to switch",
     ),
     ("cleanup", "Remove our rules from the kernel"),
+    (
+        "completions",
+        "Print what a shell needs to complete commands and flags",
+    ),
+    ("man", "Write manual pages into a folder"),
 ];
 
 /// The name the program goes by.
@@ -129,7 +137,7 @@ enum Command {
     /// Say where a packet goes, and why; touches nothing. Ends with 0 if it is delivered, 10 if refused, 11 if dropped, 12 if no Service is
     /// addressed, 1 on an error
     Trace(Box<trace::TraceArgs>),
-    /// Print the ruleset for objects of a folder or an API server; touches nothing, needs no privileges
+    /// Print the ruleset that the daemon, a folder or an API server asks for; touches nothing, needs no privileges but to ask the daemon
     Plan(Box<plan::PlanArgs>),
     /// Compare what is wanted with what is in the kernel, or two folders with each other; touches nothing. Ends with 0 if they are the same, 1
     /// if they differ, 2 on an error
@@ -148,6 +156,10 @@ enum Command {
     Migrate(Box<migrate::MigrateArgs>),
     /// Remove our rules from the kernel
     Cleanup(cleanup::CleanupArgs),
+    /// Print what a shell needs to complete commands and flags, as in `ferrovia completions bash > /etc/bash_completion.d/ferrovia`
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages into a folder, for `man -M` or a package
+    Man(man::ManArgs),
 }
 
 /// A command line that cannot be read, with a word on where to look.
@@ -200,7 +212,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<Exi
     match arguments.first().map(String::as_str) {
         Some(
             "trace" | "plan" | "diff" | "verify" | "counters" | "top" | "doctor" | "migrate"
-            | "cleanup",
+            | "cleanup" | "completions" | "man",
         ) => other_command(arguments),
         Some("help") => {
             arguments.remove(0);
@@ -255,6 +267,8 @@ fn other_command(mut arguments: Vec<String>) -> anyhow::Result<ExitCode> {
         Command::Counters(args) => counters::counters(&args),
         Command::Top(args) => top::top(args),
         Command::Cleanup(args) => cleanup::cleanup(args.kube_proxy),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => man::man(&args),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

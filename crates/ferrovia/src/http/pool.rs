@@ -6,7 +6,14 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use ferrovia_host::privileges;
 use tokio::task::AbortHandle;
+
+/// Clients of a pool may use up this part of all descriptors that the process may have. Others are for the connections to the API server and
+/// the kernel, and for the tools of some modes, which cannot be started without.
+const SHARE: u64 = 16;
+/// Fewer than this, and clients would be in each other's way.
+const FEWEST: usize = 4;
 
 /// Connections of one or several listeners, oldest first.
 #[derive(Debug)]
@@ -16,10 +23,10 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Holds up to `limit` connections.
+    /// Holds up to `limit` connections, or fewer where the process may not have many descriptors.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            limit,
+            limit: privileges::most_open_files().map_or(limit, |all| bounded(limit, all)),
             live: Mutex::default(),
         }
     }
@@ -45,5 +52,24 @@ impl Pool {
         if let Some(oldest) = live.pop_front() {
             oldest.abort();
         }
+    }
+}
+
+fn bounded(limit: usize, descriptors: u64) -> usize {
+    let share = usize::try_from(descriptors / SHARE).unwrap_or(usize::MAX);
+    limit.min(share.max(FEWEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_most_descriptors_to_others() {
+        assert_eq!(bounded(256, 1 << 20), 256);
+        assert_eq!(bounded(256, 1024), 64);
+        assert_eq!(bounded(256, 64), FEWEST);
+        assert_eq!(bounded(256, 0), FEWEST);
+        assert_eq!(bounded(2, 64), 2);
     }
 }

@@ -32,10 +32,11 @@ const ENDPOINT: Names = Names {
 const OPEN: &str = "ferrovia_proxy_open_connections";
 const RETRIES: &str = "ferrovia_proxy_retries_total";
 const DIALS: &str = "ferrovia_proxy_dial_duration_seconds";
+const SERVICE_DIALS: &str = "ferrovia_proxy_service_dial_duration_seconds";
 const OMITTED: &str = "ferrovia_proxy_series_omitted";
 
 /// All of them in the order of the page: name, type, what it tells.
-const FAMILIES: [(&str, &str, &str); 10] = [
+const FAMILIES: [(&str, &str, &str); 11] = [
     (
         SERVICE.connections,
         "counter",
@@ -78,6 +79,11 @@ const FAMILIES: [(&str, &str, &str); 10] = [
         "Time it took to reach an endpoint, of all proxies.",
     ),
     (
+        SERVICE_DIALS,
+        "histogram",
+        "Time it took to reach an endpoint of a service.",
+    ),
+    (
         OMITTED,
         "gauge",
         "Series about proxies that there was no room for.",
@@ -92,7 +98,8 @@ pub(super) struct ProxyFigures {
 }
 
 impl ProxyFigures {
-    /// Writes all of it; nothing if there is no proxy. What exceeds the limit is left out, endpoints before services.
+    /// Writes all of it; nothing if there is no proxy. What exceeds the limit is left out: histograms of services before endpoints, and those
+    /// before services.
     pub(super) fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         let services = self.directory.services();
         if services.is_empty() {
@@ -108,6 +115,10 @@ impl ProxyFigures {
                 let labels = Labels::of(name, *family).with("endpoint", &address);
                 page.carried(&ENDPOINT, &labels, &endpoint.figures);
             }
+        }
+        // Last, because a dozen lines for each would crowd out what matters more.
+        for (name, family, service) in &services {
+            page.dials_of(&Labels::of(name, *family), &service.figures());
         }
         page.sums();
         for (name, kind, help) in FAMILIES {
@@ -155,9 +166,51 @@ struct Page {
     left: usize,
     omitted: u64,
     texts: BTreeMap<&'static str, String>,
-    /// How long dialling took, of all services together: a dozen lines for each would crowd out what matters.
-    dials: [u64; DIAL_BOUNDS.len() + 1],
-    dial_micros: u64,
+    /// How long dialling took, of all services together.
+    dials: Dials,
+}
+
+/// How long dialling took.
+#[derive(Default)]
+struct Dials {
+    /// One bucket for each bound, not counting those below, and one for the rest.
+    buckets: [u64; DIAL_BOUNDS.len() + 1],
+    micros: u64,
+}
+
+impl Dials {
+    /// How many lines they take: the buckets, the sum, the count.
+    const LINES: usize = DIAL_BOUNDS.len() + 3;
+
+    fn of(figures: &Figures) -> Self {
+        Self {
+            buckets: figures.dials,
+            micros: figures.dial_micros,
+        }
+    }
+
+    fn add(&mut self, figures: &Figures) {
+        for (total, dials) in self.buckets.iter_mut().zip(figures.dials) {
+            *total += dials;
+        }
+        self.micros += figures.dial_micros;
+    }
+
+    fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    fn write(&self, text: &mut String, name: &str, labels: &Labels<'_>) {
+        let bounds = DIAL_BOUNDS.iter().map(|bound| seconds(*bound).to_string());
+        let mut so_far = 0;
+        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(self.buckets) {
+            so_far += count;
+            let labels = labels.clone().with("le", &bound);
+            write_sample(text, name, "_bucket", &labels.0, so_far);
+        }
+        write_sample(text, name, "_sum", &labels.0, seconds(self.micros));
+        write_sample(text, name, "_count", &labels.0, so_far);
+    }
 }
 
 impl Page {
@@ -166,8 +219,7 @@ impl Page {
             left: limit,
             omitted: 0,
             texts: BTreeMap::new(),
-            dials: [0; DIAL_BOUNDS.len() + 1],
-            dial_micros: 0,
+            dials: Dials::default(),
         }
     }
 
@@ -175,10 +227,22 @@ impl Page {
         self.carried(&SERVICE, labels, figures);
         self.sample(OPEN, labels, figures.open);
         self.sample(RETRIES, labels, figures.retries);
-        for (total, dials) in self.dials.iter_mut().zip(figures.dials) {
-            *total += dials;
+        self.dials.add(figures);
+    }
+
+    /// Writes a service's histogram, whole or not at all. Most of many services have not been called; those of datagrams dial nobody.
+    fn dials_of(&mut self, labels: &Labels<'_>, figures: &Figures) {
+        let dials = Dials::of(figures);
+        if dials.count() == 0 {
+            return;
         }
-        self.dial_micros += figures.dial_micros;
+        if self.left < Dials::LINES {
+            self.omitted += Dials::LINES as u64;
+            return;
+        }
+        self.left -= Dials::LINES;
+        let text = self.texts.entry(SERVICE_DIALS).or_default();
+        dials.write(text, SERVICE_DIALS, labels);
     }
 
     fn carried(&mut self, names: &Names, labels: &Labels<'_>, figures: &Figures) {
@@ -209,14 +273,7 @@ impl Page {
 
     fn sums(&mut self) {
         let text = self.texts.entry(DIALS).or_default();
-        let bounds = DIAL_BOUNDS.iter().map(|bound| seconds(*bound).to_string());
-        let mut so_far = 0;
-        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(self.dials) {
-            so_far += count;
-            write_sample(text, DIALS, "_bucket", &[("le", &bound)], so_far);
-        }
-        write_sample(text, DIALS, "_sum", &[], seconds(self.dial_micros));
-        write_sample(text, DIALS, "_count", &[], so_far);
+        self.dials.write(text, DIALS, &Labels(Vec::new()));
         let text = self.texts.entry(OMITTED).or_default();
         write_sample(text, OMITTED, "", &[], self.omitted);
     }
@@ -224,4 +281,52 @@ impl Page {
 
 fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(dials: [u64; DIAL_BOUNDS.len() + 1]) -> Figures {
+        Figures {
+            dials,
+            dial_micros: 1_500_000,
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn the_time_to_reach_endpoints_is_told_for_each_service() {
+        let mut page = Page::new(100);
+        let labels = Labels(vec![("namespace", "demo"), ("service", "web")]);
+        page.dials_of(&labels, &figures([3, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+        let text = &page.texts[SERVICE_DIALS];
+        for line in [
+            r#"_bucket{le="0.0001",namespace="demo",service="web"} 3"#,
+            r#"_bucket{le="2",namespace="demo",service="web"} 3"#,
+            r#"_bucket{le="+Inf",namespace="demo",service="web"} 4"#,
+            r#"_sum{namespace="demo",service="web"} 1.5"#,
+            r#"_count{namespace="demo",service="web"} 4"#,
+        ] {
+            let line = format!("{SERVICE_DIALS}{line}\n");
+            assert!(text.contains(&line), "no {line} in\n{text}");
+        }
+        assert_eq!(text.lines().count(), Dials::LINES);
+        assert_eq!(page.left, 100 - Dials::LINES);
+    }
+
+    #[test]
+    fn a_histogram_without_room_is_left_out_whole() {
+        let mut page = Page::new(Dials::LINES + 3);
+        let labels = Labels(vec![("service", "web")]);
+        page.dials_of(&labels, &figures([0; DIAL_BOUNDS.len() + 1]));
+        assert!(page.texts.is_empty(), "nobody was called");
+        for _ in 0..2 {
+            page.dials_of(&labels, &figures([1; DIAL_BOUNDS.len() + 1]));
+        }
+        let text = &page.texts[SERVICE_DIALS];
+        assert_eq!(text.lines().count(), Dials::LINES);
+        assert_eq!(page.omitted, Dials::LINES as u64);
+        assert_eq!(page.left, 3);
+    }
 }

@@ -1,21 +1,26 @@
 //! Looking without touching: what a mode would change, and what of it is in the kernel.
 
+use std::net::SocketAddr;
+
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::dialect::ipvs::{Destination, Op, ServerKey};
+use ferrovia_core::difference::userspace::Listeners;
 use ferrovia_core::difference::{self, Difference};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{Found, Planner, userspace};
 use ferrovia_core::trace::Trace;
 use ferrovia_core::trace::in_kernel::{self, KernelObject};
 use ferrovia_host::Applier as _;
 use ferrovia_host::iptables::{self as tools, Counter, Counters, IptablesApplier, Tool};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
 use ferrovia_host::nft::Nft;
+use ferrovia_host::portals::{Directory, interface};
+use ferrovia_host::survey::sockets::{self, Listener};
 
-use super::IptablesSettings;
+use super::{IptablesSettings, UserspaceMode};
 use crate::config::IpvsSettings;
 use crate::sync::backend::SyncError;
 
@@ -68,6 +73,42 @@ pub(super) fn ipvs(
     Ok(difference::ipvs::differences(&plan, &observed))
 }
 
+/// The userspace mode's addresses, listeners and rules against what is wanted. Only the process that listens knows its proxies.
+pub(super) fn userspace(
+    desired: &Desired,
+    mode: &UserspaceMode,
+    proxies: &Directory,
+) -> Result<Vec<Difference>, SyncError> {
+    let family = desired.family;
+    let open = proxies.services().into_iter();
+    let open = open.filter(|(_, of, _)| *of == family);
+    let listeners: Listeners = open
+        .map(|(name, _, service)| (name, service.listeners()))
+        .collect();
+    let port = |at: &[SocketAddr]| at.first().map(SocketAddr::port);
+    let ports = listeners
+        .iter()
+        .map(|(name, at)| (name.clone(), port(at).filter(|_| !mode.binds())));
+    let mut observed = userspace::Observed {
+        open: ports.collect(),
+        ..userspace::Observed::default()
+    };
+    // Of an interface that is not ours nobody can say which addresses should not be there.
+    let mut is_own = false;
+    if mode.binds() {
+        (observed.addresses, is_own) = interface::addresses_on(&mode.interface(), family)?;
+    } else {
+        observed.save = observe_iptables(family)?.save;
+    }
+    let mut plan = mode
+        .planner_here(family)
+        .full(desired, &observed, Found::Adopt);
+    plan.old_addresses.retain(|_| is_own);
+    Ok(difference::userspace::differences(
+        &plan, &observed, &listeners,
+    ))
+}
+
 /// The virtual server a packet meets, with its destinations.
 pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
     let packet = &trace.packet;
@@ -108,6 +149,26 @@ pub(super) fn nft_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError>
     let family = Family::of(trace.packet.destination);
     let observed = Nft::open()?.observe(family, TABLE, &[])?;
     Ok(in_kernel::nft_objects(trace, &observed))
+}
+
+/// The sockets that take a packet where no rule leads it anywhere.
+pub(super) fn listeners(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
+    let packet = &trace.packet;
+    let takes = |listener: &Listener| {
+        let is_addressed = listener.address == packet.destination
+            || listener.address.is_unspecified()
+                && Family::of(listener.address) == Family::of(packet.destination);
+        listener.protocol == packet.protocol && listener.port == packet.port && is_addressed
+    };
+    let found = sockets::listeners()?.into_iter().filter(takes);
+    let object = |listener: Listener| KernelObject {
+        place: format!("{} socket", listener.protocol),
+        text: format!(
+            "listens on {}",
+            SocketAddr::new(listener.address, listener.port)
+        ),
+    };
+    Ok(found.map(object).collect())
 }
 
 /// The rules a packet meets.

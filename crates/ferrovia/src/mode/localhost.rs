@@ -1,23 +1,29 @@
 //! Node ports on loopback for a mode whose rules cannot lead there: proxies of this process listen on 127.0.0.1 and ::1.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::model::ServiceKey;
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
-use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, Trouble};
+use ferrovia_core::trace::TraceMode;
+use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleListener};
 
 use super::iptables::covers_loopback;
+use super::troubles::{Consequence, Troubles};
 use super::{Installed, Mode};
 use crate::config::Config;
-use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::notice::Noticeboard;
 use crate::sync::backend::{Backend, SyncError, Written};
 
 /// How long a port that somebody else has is left alone before it is tried again.
 const RETRY: Duration = Duration::from_secs(15);
+
+/// What it means that such a port cannot be opened.
+const UNHEARD: Consequence = Consequence {
+    reason: "FailedToListenOnLocalhost",
+    sentence: "the node port does not answer on loopback",
+};
 
 /// Adds node ports on loopback to a mode, where they are asked for and the mode does not have them of its own.
 #[must_use]
@@ -27,10 +33,8 @@ pub fn with_localhost_node_ports(
     config: &Config,
     notices: &Noticeboard,
 ) -> Installed {
-    let wants = |family| {
-        config.localhost_node_ports && covers_loopback(&config.settings.node_ports, family)
-    };
-    if *mode != Mode::Nftables || !Family::ALL.into_iter().any(wants) {
+    let wanted = wanted(mode, config);
+    if !wanted.v4 && !wanted.v6 {
         return installed;
     }
     let engine = LazyEngine::default();
@@ -40,15 +44,39 @@ pub fn with_localhost_node_ports(
     };
     installed.backends = PerFamily::from_fn(|family| {
         let inner = installed.backends[family].take()?;
-        if !wants(family) {
+        if !wanted[family] {
             return Some(inner);
         }
         let (engine, directory) = (engine.clone(), installed.proxies.clone());
         let proxies = Proxies::new(family, settings.clone(), engine, directory);
-        let decorated = Localhost::new(inner, family, proxies, notices.clone());
+        let decorated = Localhost {
+            inner,
+            family,
+            proxies,
+            troubles: Troubles::new(UNHEARD, notices.clone()),
+        };
         Some(Box::new(decorated) as Box<dyn Backend>)
     });
     installed
+}
+
+/// A mode as far as it matters to where packets go, with node ports on loopback where they are added to it.
+pub fn trace_mode(mode: &Mode, config: &Config) -> TraceMode {
+    match mode {
+        Mode::Nftables => TraceMode::Nftables {
+            localhost_node_ports: wanted(mode, config),
+        },
+        mode => mode.to_trace(),
+    }
+}
+
+/// The families in which node ports on loopback are added to a mode.
+fn wanted(mode: &Mode, config: &Config) -> PerFamily<bool> {
+    PerFamily::from_fn(|family| {
+        *mode == Mode::Nftables
+            && config.localhost_node_ports
+            && covers_loopback(&config.settings.node_ports, family)
+    })
 }
 
 /// A mode with node ports on loopback.
@@ -56,27 +84,10 @@ struct Localhost {
     inner: Box<dyn Backend>,
     family: Family,
     proxies: Proxies,
-    notices: Noticeboard,
-    /// The services whose trouble has been told; it is told once.
-    told: BTreeSet<ServiceKey>,
+    troubles: Troubles,
 }
 
 impl Localhost {
-    fn new(
-        inner: Box<dyn Backend>,
-        family: Family,
-        proxies: Proxies,
-        notices: Noticeboard,
-    ) -> Self {
-        Self {
-            inner,
-            family,
-            proxies,
-            notices,
-            told: BTreeSet::new(),
-        }
-    }
-
     /// Opens and closes proxies once the mode's rules are written; a port that somebody has is no reason to call the sync failed.
     fn follow(
         &mut self,
@@ -86,34 +97,10 @@ impl Localhost {
         let start = Instant::now();
         let changes = changes(&self.proxies);
         let troubles = self.proxies.change(&changes);
-        self.report(troubles);
+        self.troubles.hear(&troubles, &self.proxies);
         Written {
             apply: written.apply + start.elapsed(),
             ..written
-        }
-    }
-
-    fn report(&mut self, troubles: Vec<Trouble>) {
-        let concerned = troubles.iter().map(|trouble| &trouble.proxy.key.service);
-        let concerned: BTreeSet<ServiceKey> = concerned.cloned().collect();
-        for Trouble { proxy, error } in troubles {
-            let service = proxy.key.service;
-            if self.told.contains(&service) {
-                tracing::debug!(%service, %error, "the node port still does not answer on loopback");
-                continue;
-            }
-            tracing::warn!(%service, %error, "the node port does not answer on loopback; trying again");
-            (self.notices)(Notice {
-                regarding: Regarding::Service(service),
-                severity: Severity::Warning,
-                reason: "FailedToListenOnLocalhost",
-                action: "Listen",
-                note: error.to_string(),
-            });
-        }
-        self.told.extend(concerned);
-        if !self.proxies.is_lacking() {
-            self.told.clear();
         }
     }
 }
@@ -140,7 +127,7 @@ impl Backend for Localhost {
 
     fn tidy(&mut self) -> Result<Written, SyncError> {
         let troubles = self.proxies.retry();
-        self.report(troubles);
+        self.troubles.hear(&troubles, &self.proxies);
         self.inner.tidy()
     }
 

@@ -14,14 +14,22 @@ use ferrovia_core::trace::TraceMode;
 use ferrovia_host::iptables::{self, IptablesApplier};
 use ferrovia_host::portals::{
     BindApplier, Directory, Interface, InterfaceChoice, LazyEngine, PortalApplier, Proxies,
-    ProxySettings, interface,
+    ProxySettings, TroubleListener, interface,
 };
 use ferrovia_host::{addr, probe};
 
 use super::iptables::covers_loopback;
+use super::troubles::{Consequence, Troubles};
 use super::{Deaf, Installed};
 use crate::config::{Config, PortalSetting, UserspaceSettings};
+use crate::notice::Noticeboard;
 use crate::sync::backend::{Backend, Pair, SyncError};
+
+/// What it means that a proxy's port, or a service's own where portals are bound, cannot be opened.
+const UNPROXIED: Consequence = Consequence {
+    reason: "FailedToOpenProxyPort",
+    sentence: "a port of this service is not proxied",
+};
 
 /// What is asked of the userspace mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,15 +74,36 @@ impl UserspaceMode {
         UserspacePlanner::new(family, self.options(family, None))
     }
 
+    /// The planner that this machine's proxies and rules are made with.
+    pub(super) fn planner_here(&self, family: Family) -> UserspacePlanner {
+        let host = own_address(family).filter(|_| !self.binds());
+        UserspacePlanner::new(family, self.options(family, host))
+    }
+
+    /// The interface that bound portals are on.
+    pub(super) fn interface(&self) -> InterfaceChoice {
+        match &self.settings.interface {
+            Some(name) => InterfaceChoice::Named(name.clone()),
+            None => InterfaceChoice::Own,
+        }
+    }
+
     /// The mode as far as it matters to where packets go.
     pub(super) fn to_trace(&self) -> TraceMode {
-        TraceMode::Userspace {
-            localhost_node_ports: self.localhost_node_ports,
+        let localhost_node_ports = self.localhost_node_ports;
+        if self.binds() {
+            TraceMode::UserspaceBound {
+                localhost_node_ports,
+            }
+        } else {
+            TraceMode::Userspace {
+                localhost_node_ports,
+            }
         }
     }
 
     /// Finds the tools, or the interface. Nothing is opened before the first sync.
-    pub(super) fn install(&self) -> Result<Installed, SyncError> {
+    pub(super) fn install(&self, notices: &Noticeboard) -> Result<Installed, SyncError> {
         if let Some(ip) = self.listen.filter(IpAddr::is_loopback) {
             return Err(format!(
                 "bindAddress {ip}: the userspace mode cannot proxy on loopback, because nobody's packets get there; use an address of this node, or none"
@@ -82,13 +111,13 @@ impl UserspaceMode {
             .into());
         }
         if self.binds() {
-            self.install_bound()
+            self.install_bound(notices)
         } else {
-            self.install_with_rules()
+            self.install_with_rules(notices)
         }
     }
 
-    fn install_with_rules(&self) -> Result<Installed, SyncError> {
+    fn install_with_rules(&self, notices: &Noticeboard) -> Result<Installed, SyncError> {
         let families = probe::supported_families();
         let mut detected = iptables::detect(&families)?;
         tracing::info!(backend = %detected.backend, reason = detected.reason, "writing iptables rules that lead to our proxies");
@@ -104,8 +133,8 @@ impl UserspaceMode {
             };
             let proxies = self.proxies(family, &engine, &directory);
             let pair = Pair::new(
-                UserspacePlanner::new(family, self.options(family, own_address(family))),
-                PortalApplier::new(proxies, IptablesApplier::new(tool)),
+                self.planner_here(family),
+                PortalApplier::new(proxies, IptablesApplier::new(tool), troubles(notices)),
             );
             backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
         }
@@ -124,11 +153,8 @@ impl UserspaceMode {
         })
     }
 
-    fn install_bound(&self) -> Result<Installed, SyncError> {
-        let choice = match &self.settings.interface {
-            Some(name) => InterfaceChoice::Named(name.clone()),
-            None => InterfaceChoice::Own,
-        };
+    fn install_bound(&self, notices: &Noticeboard) -> Result<Installed, SyncError> {
+        let choice = self.interface();
         let (engine, directory) = (LazyEngine::default(), Directory::default());
         let mut backends = PerFamily { v4: None, v6: None };
         for family in probe::supported_families() {
@@ -136,8 +162,8 @@ impl UserspaceMode {
             tracing::info!(%family, interface = interface.name(), "putting service addresses on this interface");
             let proxies = self.proxies(family, &engine, &directory);
             let pair = Pair::new(
-                UserspacePlanner::new(family, self.options(family, None)),
-                BindApplier::new(family, proxies, interface),
+                self.planner_here(family),
+                BindApplier::new(family, proxies, interface, troubles(notices)),
             );
             backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
         }
@@ -171,6 +197,10 @@ impl UserspaceMode {
         };
         Proxies::new(family, settings, engine.clone(), directory.clone())
     }
+}
+
+fn troubles(notices: &Noticeboard) -> Box<dyn TroubleListener> {
+    Box::new(Troubles::new(UNPROXIED, notices.clone()))
 }
 
 /// Removes the service addresses of bound portals, and the device they are on.

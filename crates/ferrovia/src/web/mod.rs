@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 
 use self::guard::Guard;
 use self::page::Page;
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Door};
 use crate::http::answer::{Answer, TEXT, answer, not_found, set};
 use crate::http::server::Handler;
 use crate::http::start::{self, Name};
@@ -71,7 +71,8 @@ impl Pages {
     async fn allowed(&self, request: &Request<Incoming>) -> Answer {
         let path = request.uri().path();
         if path.starts_with("/api/") {
-            return admin::answer(&self.admin, request.method(), request.uri()).await;
+            let (method, uri) = (request.method(), request.uri());
+            return admin::answer(&self.admin, Door::Page, method, uri).await;
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let code = StatusCode::METHOD_NOT_ALLOWED;

@@ -34,7 +34,7 @@ pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
                 format!("--{key}={value}")
             }
         });
-    let flags = ["case", "--manifests=.", "--node-name=node-1"]
+    let flags = ["case", "--node-name=node-1"]
         .map(String::from)
         .into_iter()
         .chain(flags);

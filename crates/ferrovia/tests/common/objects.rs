@@ -40,17 +40,23 @@ impl Objects {
         let mut events: Vec<Event> = deleted
             .map(|what| self.delete(what))
             .collect::<Result<_, _>>()?;
-        for object in decoded.into_iter().map(|decoded| decoded.object) {
-            let metadata = object.metadata();
-            let key = (
-                object.kind(),
-                metadata.namespace.clone(),
-                metadata.name.clone(),
-            );
-            self.all.insert(key, Object::clone(&object));
-            events.push(Event::Applied(object));
-        }
+        let applied = decoded
+            .into_iter()
+            .map(|decoded| self.apply(decoded.object));
+        events.extend(applied);
         Ok(events)
+    }
+
+    /// The event that an object makes.
+    pub(crate) fn apply(&mut self, object: Box<Object>) -> Event {
+        let metadata = object.metadata();
+        let key = (
+            object.kind(),
+            metadata.namespace.clone(),
+            metadata.name.clone(),
+        );
+        self.all.insert(key, Object::clone(&object));
+        Event::Applied(object)
     }
 
     fn delete(&mut self, what: &str) -> Result<Event, String> {

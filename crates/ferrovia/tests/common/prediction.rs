@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use ferrovia_core::model::Protocol;
-use ferrovia_core::trace::{Ground, Outcome, Packet, Place, Trace, trace};
+use ferrovia_core::trace::{Ground, Outcome, Packet, Place, Trace, TraceMode, trace};
 use ferrovia_lab::flow::{Action, Expectation, Flow, Line, Route, SourceSeen, Spread};
 use ferrovia_lab::layout::{self, NODE_ADDRESSES, Pod};
 
@@ -72,12 +72,27 @@ fn disagreement(trace: &Trace, flow: &Flow) -> Option<String> {
         ) => answer(trace, outcome, &flow.route, endpoints)
             .or_else(|| sources(trace, *source))
             .or_else(|| shares(trace, endpoints, spread)),
-        // What is for no service meets whatever is there.
-        (Expectation::Refused, Outcome::Refused | Outcome::NotAService)
-        | (Expectation::Dropped, Outcome::Dropped | Outcome::NotAService)
+        (Expectation::Refused, Outcome::Refused)
+        | (Expectation::Dropped, Outcome::Dropped)
         | (Expectation::Unreachable, Outcome::NotAService) => None,
+        // What is for no service meets whatever is there. Whose rules refuse or drop what is sent to a Service knows better.
+        (Expectation::Refused | Expectation::Dropped, Outcome::NotAService)
+            if trace.hints.iter().all(|hint| !is_of_ours(trace, hint)) =>
+        {
+            None
+        }
         (_, outcome) => Some(format!("predicted {outcome:?}")),
     }
+}
+
+/// A hint says that the destination is a Service's address, in a mode that looks after all ports of those.
+fn is_of_ours(trace: &Trace, hint: &str) -> bool {
+    let looks_after = match trace.mode {
+        TraceMode::Nftables { .. } => hint.contains("has this cluster IP"),
+        TraceMode::Ipvs | TraceMode::UserspaceBound { .. } => hint.contains(" has this "),
+        TraceMode::Iptables { .. } | TraceMode::Userspace { .. } => false,
+    };
+    looks_after && !NODE_ADDRESSES.contains(&trace.packet.destination)
 }
 
 fn answer(

@@ -19,7 +19,7 @@ fn text(output: &Output) -> String {
 }
 
 /// A command on the node's folder, with the daemon's settings.
-fn look(node: &Node, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn look(node: &Node, arguments: &[&str]) -> (i32, String) {
     let output = node
         .ferrovia()
         .args(arguments)
@@ -330,7 +330,7 @@ fn nonsense_is_answered_in_one_line() {
         ),
         (
             &["trace", "pod/default/web", "10.96.0.10:80"],
-            "kubectl get pod",
+            "no EndpointSlice names pod default/web",
         ),
         (&["plan", "service/a/b/c"], "service/NAMESPACE/NAME"),
     ] {
@@ -341,18 +341,72 @@ fn nonsense_is_answered_in_one_line() {
             "{arguments:?}: {said}"
         );
     }
-    let output = node
-        .ferrovia()
-        .args(["verify"])
-        .env_remove("KUBERNETES_SERVICE_HOST")
-        .output()
-        .expect("ferrovia can be started");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output).contains("--manifests DIR"),
-        "{}",
-        text(&output)
-    );
+    for command in [
+        &["verify"][..],
+        &["diff"],
+        &["plan"],
+        &["trace", "node", "10.96.0.10:80"],
+    ] {
+        let output = node
+            .ferrovia()
+            .args(command)
+            .arg("--admin-socket=/nonexistent/admin.sock")
+            .output()
+            .expect("ferrovia can be started");
+        let said = text(&output);
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.contains("no daemon answers at /nonexistent/admin.sock")
+                && said.contains("--manifests")
+                && said.lines().count() == 1,
+            "{command:?}: {said}"
+        );
+    }
+}
+
+/// Of a folder only what seems to matter is decoded, which must make no difference to the answer.
+#[test]
+fn a_trace_from_a_folder_misses_nothing() {
+    let node = Node::new();
+    let at = |name: &str, ip: &str| {
+        format!(
+            "kind: Service\nmetadata: {{ name: {name} }}\nspec: {{ clusterIP: {ip}, ports: [{{ port: 80 }}] }}\n"
+        )
+    };
+    // Of two definitions the first counts, so nobody has 10.96.0.78.
+    node.write("a.yaml", &at("twice", "10.96.0.77"));
+    node.write("b.yaml", &at("twice", "10.96.0.78"));
+    node.write("odd.yaml", &at("odd", "10.96.000.079"));
+    node.write("merged.yaml", "x: &ip 10.96.0.80\nkind: Service\nmetadata: { name: merged }\nspec: { clusterIP: *ip, ports: [{ port: 80 }] }\n");
+    node.write("web.yaml", &web(&["1.10", "2.10"]));
+    for (packet, code, part) in [
+        (["node", "10.96.0.77:80"], 10, "default/twice has no usable"),
+        (["node", "10.96.0.78:80"], 12, "no Service is known"),
+        (["node", "10.96.0.79:80"], 10, "default/odd has no usable"),
+        (
+            ["node", "10.96.0.80:80"],
+            10,
+            "default/merged has no usable",
+        ),
+        (["10.244.1.10", "[fd00:10:96::a]:81"], 1, "one is IPv4"),
+        (["node", "[fd00:10:96:0::a]:80"], 0, "default/web has 2"),
+        (["node", "svc/web"], 0, "10.244.2.10:8080"),
+        (
+            ["192.0.2.9", "198.51.100.10:30080"],
+            0,
+            "by          node port",
+        ),
+        // The sender is known as an endpoint of the same Service.
+        (
+            ["10.244.2.10", "10.96.0.10:80"],
+            0,
+            "(a pod of another node)",
+        ),
+    ] {
+        let (ended, said) = look(&node, &[&["trace", "--no-kernel"][..], &packet].concat());
+        assert_eq!(ended, code, "{packet:?}: {said}");
+        assert!(said.contains(part), "{packet:?}: {said}");
+    }
 }
 
 #[test]

@@ -8,11 +8,13 @@
 //! - `iptables`: the same and more in the iptables mode
 //! - `userspace`: connections through the daemon itself, and node ports on loopback
 //! - `counters`: what is counted, for whom, and for how long
-//! - `inspect`: commands that only look
+//! - `inspect`: commands that only look, from objects they read
+//! - `asking`: the same commands, which ask the daemon
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
 //! - `random`: any chain of changes ends like one full sync
 
+mod asking;
 mod cluster;
 mod command;
 #[path = "../common/mod.rs"]

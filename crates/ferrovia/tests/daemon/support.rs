@@ -4,15 +4,16 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrovia_host::nft::Nft;
-use ferrovia_lab::{Case, Role, Session, Spec, World};
+use ferrovia_lab::client::Caller;
+use ferrovia_lab::{Case, Outcome, Protocol, Role, Session, Spec, World};
 
 /// How long anything may take that should happen soon. Generous: a loaded machine must not fail a test.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A lab with the daemon's folder, and the daemon if it runs.
 pub(crate) struct Node {
@@ -268,6 +269,37 @@ impl Drop for Node {
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Calls without pause while something happens; every call must be answered.
+pub(crate) fn answered_throughout(node: &Node, happens: impl FnOnce()) {
+    let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let call = || {
+        let caller = Caller::enter(&node.world, Role::PodC).expect("the pod can be entered");
+        let to = "10.96.0.10:80".parse().expect("an address");
+        let (mut failures, begin) = (Vec::new(), Instant::now());
+        while !stop.load(Ordering::Relaxed) {
+            let at = begin.elapsed();
+            let outcome = caller.connect(Protocol::Tcp, None, to, Duration::from_secs(2));
+            calls.fetch_add(1, Ordering::Relaxed);
+            if !matches!(outcome, Outcome::Answer(_)) {
+                failures.push(format!("{outcome} at {at:?}"));
+            }
+        }
+        failures
+    };
+    let failures = std::thread::scope(|scope| {
+        let caller = scope.spawn(call);
+        happens();
+        stop.store(true, Ordering::Relaxed);
+        caller.join().expect("the caller does not panic")
+    });
+    assert!(calls.load(Ordering::Relaxed) > 50, "only {calls:?} calls");
+    assert!(
+        failures.is_empty(),
+        "{failures:?} of {calls:?} calls; log:\n{}",
+        node.log()
+    );
 }
 
 /// Flow lines as a case.

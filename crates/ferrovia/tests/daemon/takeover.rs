@@ -1,12 +1,8 @@
 //! kube-proxy was here before.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferrovia_lab::client::Caller;
-use ferrovia_lab::{Outcome, Protocol, Role};
-
-use super::support::{Node, wait, web};
+use super::support::{Node, answered_throughout, wait, web};
 
 /// kube-proxy's table for the same service, reduced to what it takes to serve it.
 const KUBE_PROXY_TABLE: &str = "
@@ -40,32 +36,6 @@ const KUBE_PROXY_CHAINS: &str = "*nat
 -A KUBE-SEP-ABCDEFGHIJKLMNOP -p tcp -m tcp -j DNAT --to-destination 10.244.2.10:8080
 COMMIT
 ";
-
-/// Calls without pause while something happens; every call must be answered.
-pub(crate) fn answered_throughout(node: &Node, happens: impl FnOnce()) {
-    let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let call = || {
-        let caller = Caller::enter(&node.world, Role::PodC).expect("the pod can be entered");
-        let to = "10.96.0.10:80".parse().expect("an address");
-        let mut failures = Vec::new();
-        while !stop.load(Ordering::Relaxed) {
-            let outcome = caller.connect(Protocol::Tcp, None, to, Duration::from_secs(2));
-            calls.fetch_add(1, Ordering::Relaxed);
-            if !matches!(outcome, Outcome::Answer(_)) {
-                failures.push(outcome.to_string());
-            }
-        }
-        failures
-    };
-    let failures = std::thread::scope(|scope| {
-        let caller = scope.spawn(call);
-        happens();
-        stop.store(true, Ordering::Relaxed);
-        caller.join().expect("the caller does not panic")
-    });
-    assert!(calls.load(Ordering::Relaxed) > 50, "only {calls:?} calls");
-    assert_eq!(failures, Vec::<String>::new(), "of {calls:?} calls");
-}
 
 #[test]
 fn from_its_nftables_mode_without_a_gap() {

@@ -304,7 +304,7 @@ fn a_bound_port_that_is_taken_is_told_and_tried_again() {
     let mut command = in_mode(&node, "userspace");
     command.arg("--userspace-portals=bind");
     start(&node, command);
-    node.wait_for_log("a service port is not proxied everywhere");
+    node.wait_for_log("a port of this service is not proxied");
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080 masq");
     drop(taken);
     // Only what fails is tried again and again: what succeeds uses up ports.

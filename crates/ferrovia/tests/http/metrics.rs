@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use ferrovia::http::Pages;
@@ -107,12 +108,12 @@ fn exposed(metrics: &Metrics) -> String {
     text
 }
 
-/// A proxy whose only endpoint refuses, after a client learned that.
+/// A proxy with an endpoint that refuses and one that hangs up, after a client had to do with both.
 fn proxied() -> (Directory, Proxies) {
-    let nobody: SocketAddr = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    };
+    let [refusing, answering] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let addresses = [&refusing, &answering].map(|listener| listener.local_addr().unwrap());
+    drop(refusing);
+    thread::spawn(move || answering.accept());
     let directory = Directory::default();
     let settings = ProxySettings {
         ports: None,
@@ -120,9 +121,9 @@ fn proxied() -> (Directory, Proxies) {
     };
     let engine = LazyEngine::default();
     let mut proxies = Proxies::new(Family::V4, settings, engine, directory.clone());
-    let endpoint = Endpoint {
-        ip: nobody.ip(),
-        port: nobody.port(),
+    let endpoint = |address: SocketAddr| Endpoint {
+        ip: address.ip(),
+        port: address.port(),
         weight: 1,
         is_local: true,
     };
@@ -133,14 +134,13 @@ fn proxied() -> (Directory, Proxies) {
     let troubles = proxies.set(&[ProxyChange::Set(Proxy {
         name: name.clone(),
         listen: Listen::Portal(Ipv4Addr::LOCALHOST.into()),
-        endpoints: [endpoint].into(),
+        endpoints: addresses.map(endpoint).into(),
         affinity: None,
     })]);
     assert!(troubles.is_empty(), "{troubles:?}");
     let own_port = proxies.open()[&name].unwrap();
     let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, own_port)).unwrap();
-    // Whether it ends well or by a reset, it has ended.
-    let _ = client.read_to_end(&mut Vec::new());
+    client.read_to_end(&mut Vec::new()).unwrap();
     (directory, proxies)
 }
 

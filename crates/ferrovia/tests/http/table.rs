@@ -98,6 +98,12 @@ pub(crate) const TABLE: &[(&str, &str, &str, &str)] = &[
         "",
     ),
     ("ferrovia_proxy_series_omitted", "gauge", "", ""),
+    (
+        "ferrovia_proxy_service_dial_duration_seconds",
+        "histogram",
+        "ip_family namespace policy port protocol service",
+        "0.0001 0.0005 0.001 0.005 0.025 0.1 0.25 1 2",
+    ),
     ("ferrovia_relists_total", "counter", "resource", ""),
     ("ferrovia_rules_repaired_total", "counter", "ip_family", ""),
     (

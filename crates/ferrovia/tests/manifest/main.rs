@@ -3,7 +3,6 @@
 //! - `decode`: what a file means, and what is said of a broken one.
 //! - `folder`: what a rescan gives, one change at a time.
 //! - `follow`: the whole source running, with inotify: how soon, and how often.
-//! - `fuzz`: mutated files never make the decoder panic.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,5 +12,4 @@
 mod decode;
 mod folder;
 mod follow;
-mod fuzz;
 mod support;

@@ -147,6 +147,34 @@ fn a_trace_says_where_a_packet_goes() {
 }
 
 #[test]
+fn the_kernel_is_told_over_the_socket_only() {
+    let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
+    let trace = viewed.ask("trace?from=10.244.1.12&to=10.96.0.10:80&kernel=true");
+    assert_eq!(trace["kernel"][0]["place"], "map ip ferrovia services");
+    let plan = viewed.ask("plan?service=default/web&family=IPv4");
+    assert_eq!(plan["mode"], "nftables");
+    assert!(
+        plan["families"][0]["plan"]
+            .as_str()
+            .is_some_and(|text| text.contains("10.96.0.10 . tcp . 80"))
+    );
+    let diff = viewed.ask("diff");
+    assert_eq!(
+        (&diff["same"], &diff["servicePorts"]),
+        (&json!(true), &json!(2))
+    );
+    for path in [
+        "trace?from=node&to=10.96.0.10:80&kernel=true",
+        "plan",
+        "diff",
+    ] {
+        let reply = viewed.request("GET", &format!("/api/v1/{path}"), &[]);
+        assert_eq!(reply.code, 403, "{path}: {}", reply.body);
+        assert!(reply.body.contains("admin socket only"), "{}", reply.body);
+    }
+}
+
+#[test]
 fn changes_say_what_came_in_and_what_was_written() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let first = viewed.ask("changes");
@@ -198,16 +226,19 @@ fn nonsense_gets_one_line_and_what_to_try() {
         ("services?filtre=x", "no parameter"),
         ("services?filter=%ff", "percent-encoded"),
         ("trace", "from is missing"),
-        ("trace?from=pod&to=10.96.0.10:80", "neither an address"),
-        ("trace?from=node&to=10.96.0.10", "not ADDRESS:PORT"),
+        ("trace?from=pod&to=10.96.0.10:80", "is no source"),
+        ("trace?from=node&to=10.96.0.10", "has no port"),
         (
             "trace?from=10.244.1.20&to=[fd00:10:96::a]:80",
-            "different address families",
+            "one is IPv4, the other IPv6",
         ),
         (
             "trace?from=node&to=service/default/none",
-            "no service default/none",
+            "no Service default/none",
         ),
+        ("trace?from=node&to=10.96.0.10:80&kernel=1", "neither true"),
+        ("plan?service=default/none", "no Service default/none"),
+        ("diff?family=IPX", "no family"),
     ] {
         let error = viewed.try_ask(path).expect_err(path).to_string();
         assert!(

@@ -127,7 +127,8 @@ impl<'a> Iterator for Words<'a> {
     type Item = Cow<'a, str>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let text = self.rest.trim_start_matches(' ');
+        // Line breaks too: one outside of quotes would otherwise be an empty word for ever.
+        let text = self.rest.trim_start_matches([' ', '\n']);
         if text.is_empty() {
             return None;
         }
@@ -214,7 +215,10 @@ fn rule(line: &str) -> Option<SavedRule<'_>> {
 /// The text from `-A` on, if a rule starts here. Saved with counters, they stand before: `[12:3400] -A INPUT`.
 fn rule_at(text: &str) -> Option<&str> {
     let text = match text.strip_prefix('[') {
-        Some(counters) => counters.split_once("] ")?.1,
+        // Nothing else is looked for a bracket that closes: every line would be, to the end of the text.
+        Some(counters) => counters
+            .trim_start_matches(|c: char| c.is_ascii_digit() || c == ':')
+            .strip_prefix("] ")?,
         None => text,
     };
     text.starts_with("-A ").then_some(text)
@@ -232,6 +236,22 @@ mod tests {
         .targets()
         .map(Cow::into_owned)
         .collect()
+    }
+
+    #[test]
+    fn a_line_break_outside_of_quotes_ends_a_word() {
+        // A quote at the beginning of a chain's name, with a blank and a line break inside.
+        let tables = parse("*nat\n-A \"a b\nc\" -j D\nCOMMIT\n");
+        let rule = tables[0].rules[0];
+        assert_eq!(rule.targets().collect::<Vec<_>>(), ["D"]);
+    }
+
+    #[test]
+    fn counters_end_on_their_line() {
+        let save = "*nat\n[1:2] -A A -j B\n[3\n4] -A C -j D\n[x] -A E -j F\nCOMMIT\n";
+        let tables = parse(save);
+        let chains: Vec<_> = tables[0].rules.iter().map(|rule| rule.chain).collect();
+        assert_eq!(chains, ["A"]);
     }
 
     #[test]

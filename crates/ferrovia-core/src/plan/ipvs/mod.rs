@@ -2,17 +2,18 @@
 //!
 //! `service.rs` says what a service port adds, with `schedule.rs` for the scheduler; `state.rs` is the value that holds it. `sets.rs` and
 //! `rules.rs` are what is there whatever services there are. `full.rs` compares everything with what was found, with `owned.rs` for whose
-//! servers are whose and `draining.rs` for destinations on their way out; `writer.rs` puts changes into an order. `cleanup.rs` removes
-//! everything. This file is the planner.
+//! servers are whose; `writer.rs` puts changes into an order. `cleanup.rs` removes everything. This file is the planner.
 //!
 //! A port's servers, entries and addresses follow from the port and the node's settings alone, so what the kernel holds for it is made
 //! anew from its old state. Only what several ports may have in common is counted: the device's addresses, entries for local endpoints and
 //! ports of health checks. Rules do not depend on services, but for one that keeps the node from a load balancer it may not use: most
 //! changes touch servers and sets only.
+//!
+//! Destinations on their way out stay in the kernel until their connections are done, so a full comparison finds them and plans their
+//! removal again. Whoever writes remembers them, and knows that this is nothing new.
 
 mod cleanup;
 mod context;
-mod draining;
 mod full;
 mod owned;
 mod plan;
@@ -33,7 +34,6 @@ use std::net::IpAddr;
 pub use self::cleanup::cleanup;
 use self::context::Context;
 pub use self::context::IpvsOptions;
-use self::draining::Draining;
 use self::full::Full;
 pub use self::plan::{AddressOp, DEVICE, IpvsPlan, Observed, Step};
 pub use self::rules::is_own_chain;
@@ -62,7 +62,6 @@ pub struct IpvsPlanner {
     checks: BTreeMap<ServiceKey, u16>,
     /// How many Services have a port for health checks.
     check_ports: Counted<u16>,
-    draining: Draining,
     spelling: Spelling,
 }
 
@@ -77,7 +76,6 @@ impl IpvsPlanner {
             loops: Counted::default(),
             checks: BTreeMap::new(),
             check_ports: Counted::default(),
-            draining: Draining::default(),
             spelling: Spelling::default(),
         }
     }
@@ -133,9 +131,6 @@ impl Planner for IpvsPlanner {
         let ports: BTreeSet<u16> = ports.into_keys().collect();
         let mut plan =
             Full::new(&context, observed, found, &mut self.spelling).compare(&wanted, &ports);
-        plan.retain_server_ops(|op| !self.draining.is_old_news(op, observed));
-        self.draining.forget_gone(observed);
-        self.draining.follow(plan.server_ops());
         // Said once, and not at every comparison.
         if self.context.replace(context).is_none() {
             let ports = desired.ports.values();
@@ -179,7 +174,6 @@ impl Planner for IpvsPlanner {
         plan.turned(SetId::Addresses, addresses.clone().map(Entry::Ip));
         plan.addresses(addresses);
         self.change_checks(&mut plan, desired, delta);
-        self.draining.follow(plan.server_ops());
         let changed = delta
             .ports
             .iter()

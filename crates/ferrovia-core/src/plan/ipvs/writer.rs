@@ -152,16 +152,6 @@ impl Writer {
             .extend(gone.map(|key| ipvs::Op::DeleteServer(*key)));
     }
 
-    /// The changes of servers, in order.
-    pub(super) fn server_ops(&self) -> impl Iterator<Item = &ipvs::Op> {
-        self.servers_come.iter().chain(&self.servers_go)
-    }
-
-    /// Leaves out some of the changes of servers.
-    pub(super) fn retain_server_ops(&mut self, keep: impl FnMut(&ipvs::Op) -> bool) {
-        self.servers_come.retain(keep);
-    }
-
     /// Everything in order.
     pub(super) fn finish(mut self) -> IpvsPlan {
         let exempted = take_exempting(&mut self.entries_come);

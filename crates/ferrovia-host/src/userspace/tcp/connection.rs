@@ -190,6 +190,17 @@ impl Connection {
         Verdict::Wait
     }
 
+    /// Moves what can be moved for the first time.
+    pub(super) fn carry_first(&mut self, means: &mut Means) -> Verdict {
+        let verdict = self.carry(means);
+        if let Some(upstream) = &self.upstream
+            && self.inwards.is_fresh()
+        {
+            socket::complete_handshake(upstream);
+        }
+        verdict
+    }
+
     /// Closes both sides.
     pub(super) fn close(mut self, verdict: Verdict, means: &mut Means) {
         self.inwards.release(means);

@@ -54,7 +54,8 @@ impl Tcp {
         }
         connection.opened(context.now);
         connection.note_upstream(ready);
-        self.carry_on(context, key);
+        let verdict = connection.carry_first(&mut self.means);
+        self.conclude(context, key, verdict);
     }
 
     /// An attempt has had its time. If it is still the one under way, the next one follows.

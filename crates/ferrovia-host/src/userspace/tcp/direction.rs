@@ -68,6 +68,8 @@ pub(super) struct Direction {
     ending: bool,
     end: End,
     full_copies: u8,
+    /// Nothing has reached the receiver yet, not even an end.
+    fresh: bool,
     held: Held,
 }
 
@@ -88,8 +90,14 @@ impl Direction {
         Self {
             readable: true,
             writable: true,
+            fresh: true,
             ..Self::default()
         }
+    }
+
+    /// Nothing has reached the receiver yet, not even an end.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
     }
 
     /// Something happened at the sender.
@@ -115,6 +123,7 @@ impl Direction {
         if (1..SMALL).contains(&moved) && !self.readable {
             self.full_copies = 0;
         }
+        self.fresh &= moved == 0 && self.end != End::Passed;
         Moved {
             bytes: moved,
             more: failed.is_none() && moved >= TURN && self.can_move(),

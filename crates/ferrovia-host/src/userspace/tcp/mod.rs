@@ -93,10 +93,15 @@ impl Tcp {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        match connection.carry(&mut self.means) {
+        let verdict = connection.carry(&mut self.means);
+        self.conclude(context, key, verdict);
+    }
+
+    fn conclude(&mut self, context: &mut Context, key: Key, verdict: Verdict) {
+        match verdict {
             Verdict::Wait => {}
             Verdict::More => self.busy.push(key),
-            verdict @ (Verdict::Done | Verdict::Reset) => self.end(context, key, verdict),
+            Verdict::Done | Verdict::Reset => self.end(context, key, verdict),
         }
     }
 

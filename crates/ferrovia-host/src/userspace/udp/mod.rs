@@ -1,16 +1,19 @@
-//! Datagrams of one thread: from clients to endpoints in flows (`flow.rs`), and the answers back (`outbox.rs`).
+//! Datagrams of one thread: from clients to endpoints in flows (`flow.rs`), over sockets that are used again (`spares.rs`), and the answers
+//! back (`outbox.rs`).
 
 mod flow;
 mod outbox;
+mod spares;
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
-use std::net::UdpSocket;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::time::Duration;
 
 use self::flow::{Flow, Flows, Peer};
 use self::outbox::Outbox;
+use self::spares::Spares;
 use super::datagrams::Batch;
 use super::shared::{ListenerId, Port};
 use super::slab::{Key, Slab};
@@ -20,6 +23,8 @@ use super::{Failure, socket};
 
 /// How many datagrams are read in one call.
 const AT_ONCE: usize = 32;
+/// How many in the first one: mostly few wait, and each that might costs something to ask for.
+const AT_FIRST: usize = 8;
 /// How often a listener or a flow is read before others have their turn.
 const TURNS: usize = 4;
 /// How long a flow is left alone at most, so that a new idle time-out soon holds for all.
@@ -31,6 +36,9 @@ pub(super) struct Udp {
     flows: Flows,
     inbox: Batch,
     outbox: Outbox,
+    spares: Spares,
+    /// Spare sockets will be looked through.
+    will_sweep: bool,
 }
 
 /// A listener, and the flows that came by it.
@@ -46,6 +54,8 @@ impl Udp {
             flows: Flows::new(most_flows),
             inbox: Batch::new(AT_ONCE),
             outbox: Outbox::new(),
+            spares: Spares::new(spares::MOST.min(most_flows / 4)),
+            will_sweep: false,
         }
     }
 
@@ -78,15 +88,15 @@ impl Udp {
 
     /// Carries datagrams of clients.
     pub(super) fn on_port(&mut self, context: &mut Context, key: Key) {
-        for _ in 0..TURNS {
+        for turn in 0..TURNS {
             let Some(listener) = self.ports.get(key) else {
                 return;
             };
-            let room = 0..self.inbox.slots();
-            match self.inbox.receive(&listener.port.socket, room) {
+            let asked = if turn == 0 { AT_FIRST } else { AT_ONCE };
+            match self.inbox.receive(&listener.port.socket, 0..asked) {
                 Ok(count) => {
                     self.carry(context, key, count);
-                    if count < self.inbox.slots() {
+                    if count < asked {
                         return;
                     }
                 }
@@ -134,8 +144,15 @@ impl Udp {
             let next = until.min(context.now + CHECK_EVERY);
             context.timers.set(next, Due::Flow(key));
         } else {
-            self.end(key);
+            self.retire(context, key);
         }
+    }
+
+    /// Spare sockets may have been kept for long enough.
+    pub(super) fn on_spares(&mut self, context: &mut Context) {
+        self.spares.expire(context.now);
+        self.will_sweep = false;
+        self.sweep_later(context);
     }
 
     /// Ends the flows of endpoints that have gone.
@@ -143,6 +160,7 @@ impl Udp {
         for key in self.flows.keys_where(|flow| flow.target.is_gone()) {
             self.end(key);
         }
+        self.spares.clear();
     }
 
     /// Sends what was read to the endpoints: datagrams in a row that are of one flow in one call.
@@ -225,15 +243,7 @@ impl Udp {
             service.counters.failed(Failure::NoEndpoints);
             return None;
         };
-        let socket = match socket::connect_udp(target.address) {
-            // Out of descriptors: one that is least missed makes room.
-            Err(error) if Failure::of(&error) == Failure::Limit => {
-                self.end_oldest();
-                socket::connect_udp(target.address)
-            }
-            result => result,
-        };
-        let flow = match socket {
+        let flow = match self.socket_to(target.address) {
             Ok(socket) => Flow::new(socket, service, target, port, peer, context.now),
             Err(error) => {
                 service.counters.failed(Failure::of(&error));
@@ -259,6 +269,22 @@ impl Udp {
         Some(key)
     }
 
+    /// A socket that sends to, and hears from, this endpoint only.
+    fn socket_to(&mut self, endpoint: SocketAddr) -> io::Result<UdpSocket> {
+        if let Some(spare) = self.spares.take(endpoint) {
+            return Ok(spare);
+        }
+        match socket::connect_udp(endpoint) {
+            // Out of descriptors: those that nobody uses make room, and the flow that is least missed.
+            Err(error) if Failure::of(&error) == Failure::Limit => {
+                self.spares.clear();
+                self.end_oldest();
+                socket::connect_udp(endpoint)
+            }
+            result => result,
+        }
+    }
+
     /// Ends a flow that failed; its client may get another endpoint next time.
     fn fail(&mut self, key: Key, failure: Failure) {
         if let Some(flow) = self.flows.get(key) {
@@ -278,17 +304,37 @@ impl Udp {
         Some(())
     }
 
-    fn end(&mut self, key: Key) {
-        if let Some(flow) = self.flows.remove(key)
-            && let Some(listener) = self.ports.get_mut(flow.port)
-        {
+    /// Ends a flow that has been silent long enough. Its socket may serve another one.
+    fn retire(&mut self, context: &mut Context, key: Key) {
+        let Some(flow) = self.end(key) else {
+            return;
+        };
+        // One that is still watched would be heard of under a name that means nothing any more.
+        if !flow.target.is_gone() && context.epoll.remove(&flow.socket).is_ok() {
+            self.spares
+                .keep(context.now, flow.target.address, flow.socket);
+            self.sweep_later(context);
+        }
+    }
+
+    fn sweep_later(&mut self, context: &mut Context) {
+        if !self.will_sweep && !self.spares.is_empty() {
+            self.will_sweep = true;
+            context.timers.set(context.now + spares::KEPT, Due::Spares);
+        }
+    }
+
+    fn end(&mut self, key: Key) -> Option<Flow> {
+        let flow = self.flows.remove(key)?;
+        if let Some(listener) = self.ports.get_mut(flow.port) {
             listener.flows.remove(&flow.peer);
         }
+        Some(flow)
     }
 }
 
 /// Whether an error concerns one datagram and not its flow.
-fn is_passing(error: &std::io::Error) -> bool {
+fn is_passing(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     error.kind() == ErrorKind::WouldBlock
         || matches!(errno, Some(libc::EMSGSIZE | libc::ENOBUFS | libc::EPERM))

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use ferrovia_host::iptables::Backend;
 use ferrovia_lab::apiserver::{ApiServer, Auth, Options, sample};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
@@ -172,6 +173,20 @@ impl Node {
             .spawn()
             .context("cannot start the daemon")?;
         self.daemon = Some(daemon);
+        Ok(())
+    }
+
+    /// Says which kind of iptables tools the node uses, as a kubelet does: by using them.
+    pub(crate) fn use_tools(&self, launch: &Launch, backend: Backend) -> anyhow::Result<()> {
+        let said = self
+            .world
+            .exec(Role::Node, backend.as_str())
+            .args(["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"])
+            .envs(launch.environment.clone())
+            .output()
+            .with_context(|| format!("cannot start {backend}"))?;
+        let complaint = String::from_utf8_lossy(&said.stderr);
+        ensure!(said.status.success(), "{backend}: {complaint}");
         Ok(())
     }
 

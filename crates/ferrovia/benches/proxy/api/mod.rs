@@ -5,12 +5,15 @@
 //!
 //! - [`objects`]: a cluster as the API server has it.
 //! - [`daemon`]: the measured process, and the server it follows.
-//! - [`churn`]: many changes a second for a while.
+//! - [`churn`]: many changes a second for a while. [`edits`]: one after the other, for other modes.
+//! - [`phases`]: what the daemon itself says its first sync went to.
 //! - [`report`]: the figures as a table.
 
 mod churn;
 pub(crate) mod daemon;
+pub(crate) mod edits;
 pub(crate) mod objects;
+pub(crate) mod phases;
 pub(crate) mod report;
 
 use std::time::{Duration, Instant};

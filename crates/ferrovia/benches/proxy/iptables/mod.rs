@@ -4,26 +4,25 @@
 //! programs of others, and no proxy that uses them is faster than they are.
 
 mod floor;
-mod phases;
 mod report;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
 use ferrovia_host::iptables::Backend;
-use ferrovia_lab::{Pod, Role};
+use ferrovia_lab::Role;
 
 use crate::api::daemon::{Launch, Node, Program};
+use crate::api::edits;
 use crate::api::objects;
+use crate::api::phases::Phases;
 use crate::cluster::Size;
-use crate::connect::{CLIENT, is_answered, who_answers};
+use crate::connect::is_answered;
 use crate::figures::Samples;
 use crate::page::{Mode, Page};
 use crate::process::Memory;
 use crate::{COMPARED, Extent, TINY};
 
 use floor::Floor;
-use phases::Phases;
 
 /// The kinds of tools.
 const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
@@ -89,7 +88,7 @@ fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figur
         // The tools' lock is the whole machine's unless they are told otherwise.
         environment: vec![("XTABLES_LOCKFILE", node.file("xtables.lock"))],
     };
-    choose(&node, &launch, backend)?;
+    node.use_tools(&launch, backend)?;
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
     node.start(&launch)?;
@@ -99,8 +98,8 @@ fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figur
     };
     let phases = Phases::of_first_sync(&node)?;
     let floor = floor::measure(&node, &launch, size, backend, changes)?;
-    let additions = additions(&node, size, changes)?;
-    let changes = self::changes(&node, size, changes)?;
+    let additions = edits::additions(&node, size, changes)?;
+    let changes = edits::changes(&node, size, changes)?;
     std::thread::sleep(SETTLE);
     Ok(Figures {
         backend,
@@ -112,48 +111,4 @@ fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figur
         memory: node.memory()?,
         floor,
     })
-}
-
-/// Says which tools the node uses, as a kubelet does: by using them.
-fn choose(node: &Node, launch: &Launch, backend: Backend) -> anyhow::Result<()> {
-    let said = node
-        .world
-        .exec(Role::Node, backend.as_str())
-        .args(["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"])
-        .envs(launch.environment.clone())
-        .output()
-        .with_context(|| format!("cannot start {backend}"))?;
-    let complaint = String::from_utf8_lossy(&said.stderr);
-    ensure!(said.status.success(), "{backend}: {complaint}");
-    Ok(())
-}
-
-/// Moves the last service between two pods; the clock runs from the moment the server is given the slice.
-fn changes(node: &Node, size: Size, times: usize) -> anyhow::Result<Samples> {
-    let _inside = node.world.enter(CLIENT)?;
-    let service = size.last();
-    let mut samples = Samples::default();
-    let pods = [Pod::C, objects::FIRST_POD].into_iter().cycle();
-    for pod in pods.take(times) {
-        let begin = Instant::now();
-        node.server.apply(objects::slice_at_pod(service, pod))?;
-        samples.add(node.until(begin, || {
-            Ok(who_answers(objects::address(service))? == pod.name())
-        })?);
-    }
-    Ok(samples)
-}
-
-/// Adds services; the clock runs from the moment the server is given the Service.
-fn additions(node: &Node, size: Size, times: usize) -> anyhow::Result<Samples> {
-    let _inside = node.world.enter(CLIENT)?;
-    let mut samples = Samples::default();
-    for number in size.services..size.services + times {
-        let begin = Instant::now();
-        node.server.apply(objects::service(number))?;
-        node.server
-            .apply(objects::slice_at_pod(number, objects::FIRST_POD))?;
-        samples.add(node.until(begin, || Ok(is_answered(objects::address(number))))?);
-    }
-    Ok(samples)
 }

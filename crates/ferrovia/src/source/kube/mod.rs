@@ -21,6 +21,8 @@ mod chunks;
 mod client;
 mod decode;
 mod freshness;
+#[cfg(test)]
+mod hostile;
 mod items;
 mod known;
 mod limit;

@@ -22,7 +22,7 @@ use super::problem::Problem;
 use super::tree::{Found, Signature, Tree, WatchPoints};
 
 /// The biggest file that is read, unless told otherwise. A Service with its slice takes about 2 KiB of YAML.
-const SIZE_LIMIT: u64 = 64 << 20;
+pub(super) const SIZE_LIMIT: u64 = 64 << 20;
 
 /// What changed since the last rescan.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ pub mod decode;
 mod claims;
 mod content;
 mod digest;
+mod excerpt;
 mod file;
 mod folder;
 mod problem;
@@ -23,6 +24,7 @@ mod watch;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+pub use excerpt::Excerpt;
 use file::Caution;
 pub use folder::{Batch, Folder, OpenError};
 pub use problem::{Problem, Severity};

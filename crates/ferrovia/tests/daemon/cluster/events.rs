@@ -67,3 +67,20 @@ fn a_server_that_does_not_answer_does_not_delay_such_an_end_for_long() {
     cluster.start_without_waiting();
     assert_eq!(cluster.node.wait_for_exit(), Some(1));
 }
+
+#[test]
+fn a_proxy_port_that_cannot_be_had_is_told() {
+    let cluster = Cluster::new();
+    cluster.configure("mode: nftables", "mode: userspace");
+    cluster.configure("portRange: \"\"", "portRange: 40000-40000");
+    let _taken = cluster.take_port("0.0.0.0:40000");
+    cluster.apply(&health::local("web", &["1.10"]));
+    cluster.start();
+    let event = event(&cluster, "FailedToOpenProxyPort");
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["action"], "Listen");
+    assert_eq!(event["regarding"]["kind"], "Service");
+    assert_eq!(event["regarding"]["name"], "web");
+    let note = event["note"].as_str().unwrap_or_default();
+    assert!(note.contains("40000"), "{note}");
+}

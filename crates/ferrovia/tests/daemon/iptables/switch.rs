@@ -7,8 +7,7 @@ use ferrovia::mode::{IptablesSettings, Mode};
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::{Role, Session};
 
-use super::super::support::{parse, wait, web};
-use super::super::takeover::answered_throughout;
+use super::super::support::{answered_throughout, parse, wait, web};
 use super::{BACKENDS, Machine, said_by};
 
 /// A kube-proxy's rules among those of others.

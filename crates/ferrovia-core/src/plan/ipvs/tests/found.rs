@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dialect::ipset::{Kind, Set, SetName};
+use crate::dialect::iptables::TableName;
 use crate::dialect::ipvs::Server;
 
 #[test]
@@ -124,8 +125,20 @@ fn sets_that_are_narrow_strange_or_half_made_are_replaced() {
     assert!(lab.restart().is_empty());
 }
 
+/// By their names is told what a predecessor left and what is ours.
 #[test]
-fn a_destination_that_drains_is_told_of_once() {
+fn our_own_chains_are_those_we_write() {
+    let context = Context::new(Family::V4, &IpvsOptions::default(), &node());
+    let written = rules::chains(&context).into_iter();
+    let written: BTreeSet<_> = written
+        .map(|chain| (chain.table, chain.name))
+        .chain([(TableName::Filter, rules::OUT_FILTER)])
+        .collect();
+    assert_eq!(written, BTreeSet::from(rules::OWN));
+}
+
+#[test]
+fn a_destination_that_drains_is_told_of_at_every_comparison() {
     let mut lab = Lab::new();
     let port = ServicePort {
         frontends: service(1, &[]).frontends[..1].into(),
@@ -139,12 +152,12 @@ fn a_destination_that_drains_is_told_of_once() {
     // It has connections, so the kernel still has it.
     let (_, there) = lab.sim.state.servers.get_mut(&tcp("10.96.0.1:80")).unwrap();
     there.insert("10.244.1.2:8080".parse().unwrap(), 0);
-    assert!(lab.full(Found::Adopt).is_empty());
-    // A new process has to learn of it.
-    assert_eq!(
-        lab.restart().to_string(),
-        "-d -t 10.96.0.1:80 -r 10.244.1.2:8080 drain\n"
-    );
+    let drain = "-d -t 10.96.0.1:80 -r 10.244.1.2:8080 drain\n";
+    let found = lab.sim.clone();
+    assert_eq!(lab.full(Found::Adopt).to_string(), drain);
+    // Whoever writes has to learn of it, also in a new process.
+    lab.sim = found;
+    assert_eq!(lab.restart().to_string(), drain);
 }
 
 #[test]

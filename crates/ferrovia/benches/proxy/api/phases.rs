@@ -7,22 +7,27 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ferrovia_lab::Role;
 
-use crate::api::daemon::Node;
+use super::daemon::Node;
 
 /// The parts of a sync of IPv4.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Phases {
-    /// Reading the rules back.
-    pub(super) observe: Duration,
+pub(crate) struct Phases {
+    /// Reading back what is there.
+    pub(crate) observe: Duration,
     /// Deciding what to write.
-    pub(super) plan: Duration,
-    /// The restoring tool at work, on input that is cut as suits it.
-    pub(super) apply: Duration,
+    pub(crate) plan: Duration,
+    /// Writing it: the tools at work, and the kernel.
+    pub(crate) apply: Duration,
 }
 
 impl Phases {
+    /// All of it.
+    pub(crate) fn total(&self) -> Duration {
+        self.observe + self.plan + self.apply
+    }
+
     /// Of the first sync, which may still be about to end when the last service answers.
-    pub(super) fn of_first_sync(node: &Node) -> anyhow::Result<Self> {
+    pub(crate) fn of_first_sync(node: &Node) -> anyhow::Result<Self> {
         let mut phases = None;
         node.until(Instant::now(), || {
             phases = Self::read(&page(node)?);

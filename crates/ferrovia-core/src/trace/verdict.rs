@@ -1,0 +1,178 @@
+//! What becomes of a packet that is for a service port: who may use it, which endpoints, and what if there are none.
+
+use super::frontend::Found;
+use super::{Cause, Outcome, Place, Trace, Tracer, policy_name};
+use crate::desired::select::Standing;
+use crate::desired::{Explained, NoEndpoints, Refusal, ServicePort};
+use crate::model::{Algorithm, TrafficPolicy};
+
+impl Tracer<'_> {
+    /// The policy that holds for this packet: external traffic under policy Local may come from inside.
+    pub(super) fn policy(&self, found: &Found<'_>) -> (TrafficPolicy, String) {
+        let stated = found.port.policy(found.frontend);
+        if found.frontend.is_internal() {
+            return (
+                stated,
+                format!("internalTrafficPolicy is {}", policy_name(stated)),
+            );
+        }
+        let inside = match self.packet.place {
+            Place::Node => "this node itself",
+            _ if self.is_from_pod() => "a pod",
+            _ => {
+                let because = format!("externalTrafficPolicy is {}", policy_name(stated));
+                return (stated, because);
+            }
+        };
+        let has_local = !found.port.local.is_empty();
+        if stated == TrafficPolicy::Local && self.ground.mode.holds_insiders_to_local(has_local) {
+            let because = format!(
+                "externalTrafficPolicy is Local, which in {} mode holds for {inside} too",
+                self.ground.mode.name()
+            );
+            return (stated, because);
+        }
+        let because = match stated {
+            TrafficPolicy::Cluster => "externalTrafficPolicy is Cluster".to_owned(),
+            TrafficPolicy::Local => {
+                format!("externalTrafficPolicy is Local, but {inside} may use any endpoint")
+            }
+        };
+        (TrafficPolicy::Cluster, because)
+    }
+
+    /// Source ranges keep the sender out.
+    pub(super) fn shut_out(&self, found: &Found<'_>) -> Option<Trace> {
+        let ranges = &found.port.source_ranges;
+        let is_restricted = found.is_load_balancer() && !ranges.is_empty();
+        if is_restricted && self.ground.mode.closes_restricted() {
+            let because = "bound portals cannot tell who may use an address with loadBalancerSourceRanges, so it is closed to everyone";
+            return Some(self.answer(Outcome::Refused, Cause::SourceRanges, because));
+        }
+        let checked = is_restricted
+            && self.carries(found)
+            && (found.port.any_endpoints || self.ground.mode.checks_ranges_first());
+        let allowed = ranges.iter().any(|net| net.contains(&self.packet.source));
+        (checked && !allowed).then(|| {
+            let listed: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+            let because = format!(
+                "{} is not in loadBalancerSourceRanges ({})",
+                self.packet.source,
+                listed.join(", ")
+            );
+            self.answer(Outcome::Dropped, Cause::SourceRanges, because)
+        })
+    }
+
+    pub(super) fn verdict(
+        &self,
+        found: &Found<'_>,
+        policy: TrafficPolicy,
+        explained: Option<&Explained>,
+    ) -> Trace {
+        let port = found.port;
+        let key = &port.key;
+        let refusal = port.refusal(found.frontend);
+        if refusal.is_none() && !self.carries(found) {
+            let because = format!(
+                "in {} mode a proxy takes what comes to {}, and it cannot carry {}",
+                self.ground.mode.name(),
+                self.packet.destination,
+                port.protocol()
+            );
+            return self.answer(Outcome::Refused, Cause::NotCarried, because);
+        }
+        if !found.refused_only && !port.endpoints(policy).is_empty() {
+            return self.delivered(port, policy, explained);
+        }
+        match refusal {
+            Some(_) if !self.is_refusal_covered(found) => self.answer(
+                Outcome::NotAService,
+                Cause::NotCovered,
+                format!(
+                    "{key} has no endpoint for this packet, but {} mode refuses nothing that the node itself sends to external addresses: it leaves by the routes",
+                    self.ground.mode.name()
+                ),
+            ),
+            Some(Refusal::Reject) => {
+                let outcome = match self.desired.node.no_endpoints {
+                    NoEndpoints::Drop if !self.only_listens() => Outcome::Dropped,
+                    NoEndpoints::Drop | NoEndpoints::Reject => Outcome::Refused,
+                };
+                let because = format!("{key} has no usable endpoint anywhere");
+                self.answer(outcome, Cause::NoEndpoints, because)
+            }
+            Some(Refusal::Drop) => {
+                let outcome = if self.only_listens() {
+                    Outcome::Refused
+                } else {
+                    Outcome::Dropped
+                };
+                let because = format!("{key} has endpoints, but policy Local allows none of them on this node");
+                self.answer(outcome, Cause::NoLocalEndpoints, because)
+            }
+            None => self.answer(
+                Outcome::NotAService,
+                Cause::NotCovered,
+                format!("{key} has no endpoint for this packet"),
+            ),
+        }
+    }
+
+    /// What no proxy listens for here is refused by the kernel itself.
+    fn only_listens(&self) -> bool {
+        self.ground.mode.only_listens(self.packet.destination)
+    }
+
+    fn carries(&self, found: &Found<'_>) -> bool {
+        let to = self.packet.destination;
+        self.ground.mode.carries(found.port.protocol(), to)
+    }
+
+    fn delivered(
+        &self,
+        port: &ServicePort,
+        policy: TrafficPolicy,
+        explained: Option<&Explained>,
+    ) -> Trace {
+        let count = port.endpoints(policy).len();
+        let plural = if count == 1 { "endpoint" } else { "endpoints" };
+        // A list holds either ready endpoints or, for want of those, draining ones.
+        let draining = explained.is_some_and(|explained| {
+            let mut standings = explained.endpoints.iter().map(|e| e.standing(policy));
+            standings.any(|standing| standing == Standing::Draining)
+        });
+        if draining {
+            let because = format!(
+                "{} has no ready endpoint; {count} {plural} on the way out still answer",
+                port.key
+            );
+            self.answer(Outcome::Delivered, Cause::EndpointsTerminating, because)
+        } else {
+            let because = format!("{} has {count} {plural} for it", port.key);
+            self.answer(Outcome::Delivered, Cause::EndpointsReady, because)
+        }
+    }
+
+    /// What the node itself sends to external addresses passes some modes' refusals by, unless it comes back in by loopback.
+    fn is_refusal_covered(&self, found: &Found<'_>) -> bool {
+        let dropped_early = self.desired.node.no_endpoints == NoEndpoints::Drop
+            && found.port.refusal(found.frontend) == Some(Refusal::Reject);
+        found.frontend.is_internal()
+            || self.is_local()
+            || !self.is_from_node()
+            || dropped_early
+            || self.ground.mode.refuses_on_the_way_out()
+    }
+
+    pub(super) fn algorithm(&self, port: &ServicePort) -> &'static str {
+        match port.algorithm {
+            Algorithm::SourceHash
+                if self.ground.mode.hashes_sources() && port.affinity.is_none() =>
+            {
+                "source-hash"
+            }
+            _ => "random",
+        }
+    }
+}

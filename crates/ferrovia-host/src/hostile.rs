@@ -1,0 +1,26 @@
+//! Decoders against bytes that no kernel would send: whatever comes, they must answer and not panic. Built for tests and for the fuzzer
+//! only.
+
+use crate::netlink::{Refusal, messages};
+use crate::{addr, conntrack, ipset, ipvs, link, nft, survey};
+
+#[cfg(test)]
+mod tests;
+
+/// Datagrams of a real kernel.
+#[cfg(test)]
+pub(crate) const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/netlink");
+
+/// Everything that reads what the kernel sends over netlink.
+pub fn decode_all(bytes: &[u8]) {
+    nft::hostile::decode_all(bytes);
+    ipset::read_hostile(messages(bytes));
+    for message in messages(bytes) {
+        conntrack::read_hostile(&message);
+        ipvs::read_hostile(&message);
+        link::read_hostile(&message);
+        survey::links::read_hostile(&message);
+        addr::address(&message);
+        Refusal::read(&message);
+    }
+}

@@ -1,0 +1,34 @@
+//! The daemon in the ipvs mode, on a real IPVS kernel: user-mode Linux, booted once for all of it. Needs root.
+//!
+//! - `schedulers`: each by its visible effect
+//! - `connections`: affinity and its end, draining, a restart under a connection
+//! - `switch`: from the iptables mode and back, under traffic
+//! - `others`: what belongs to others is left alone, or is in the way
+//! - `stage`: a node with the daemon
+//!
+//! `cargo test -p ferrovia --test ipvs -- drain` runs the tests whose names contain a word.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+mod connections;
+mod others;
+mod schedulers;
+mod stage;
+#[allow(dead_code, reason = "the daemon's other tests use more of it")]
+#[path = "../daemon/support.rs"]
+mod support;
+mod switch;
+
+use std::process::ExitCode;
+
+use ferrovia_lab::uml::suite::{self, Test};
+
+fn main() -> ExitCode {
+    let all: [&[Test]; 4] = [
+        &schedulers::TESTS,
+        &connections::TESTS,
+        &switch::TESTS,
+        // The last of these takes IPVS away.
+        &others::TESTS,
+    ];
+    suite::main(&all.concat())
+}

@@ -1,0 +1,21 @@
+//! Old vulnerabilities of service proxies, as packets and requests. `docs/security-cases.md` lists all of them, with the tests that are
+//! elsewhere.
+//!
+//! - `catching`: traffic that is somebody else's
+//! - `doors`: what a port that is open to everybody must not show
+//! - `page`: the page names tests that exist
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail there"
+)]
+
+mod catching;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../http/client.rs"]
+mod client;
+mod doors;
+mod page;
+#[allow(dead_code, reason = "the daemon's tests use more of it")]
+#[path = "../daemon/support.rs"]
+mod support;
