@@ -1,8 +1,8 @@
 //! Which of the kernel's two iptables rulesets this node uses.
 //!
 //! Rules in both would be in force at once, in an order nobody has planned. So we write where the kubelet has written, for it says so on
-//! purpose; else where a kube-proxy or anybody else has; else to nftables' side, which is where new machines are. What is found on the other
-//! side is told.
+//! purpose; else where a kube-proxy or anybody else has; else to nftables' side, which is where new machines are, unless the kernel has
+//! no nftables. What is found on the other side is told.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,6 +14,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use super::lock::Lock;
 use super::tool::{Backend, Presence, Tool, tools_on};
 use crate::exec;
+use crate::nft::Nft;
 
 /// Chains of the kubelet by which it tells others where it writes. In the mangle table, which is cheap to read.
 const HINTS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
@@ -155,6 +156,8 @@ struct Side {
     predecessor: bool,
     /// Somebody has rules here.
     rules: bool,
+    /// The kernel takes none.
+    is_refused: bool,
 }
 
 /// What was found on both sides.
@@ -190,7 +193,7 @@ impl Evidence {
             side.rules |= side.hint || side.predecessor;
         }
         // Only where nothing tells is the whole looked at: it may be large.
-        if !evidence.nft.rules && !evidence.legacy.rules {
+        if evidence.is_empty() {
             for tool in tools.iter().filter(|tool| tool.has_tables()) {
                 let has_rules = parse(&tool.save(&[])?)
                     .iter()
@@ -201,7 +204,16 @@ impl Evidence {
                 }
             }
         }
+        if evidence.is_empty() && evidence.legacy.has_tool {
+            let mut nft = tools.iter().filter(|tool| tool.backend == Backend::Nft);
+            evidence.nft.is_refused = !nft.all(|tool| takes_rules(tool.family));
+        }
         Ok(evidence)
+    }
+
+    /// Nobody has written anything.
+    fn is_empty(&self) -> bool {
+        !self.nft.rules && !self.legacy.rules
     }
 
     fn choose(&self) -> (Backend, &'static str) {
@@ -222,7 +234,9 @@ impl Evidence {
                 return (Backend::Legacy, reason);
             }
         }
-        if nft.has_tool {
+        if nft.is_refused {
+            (Backend::Legacy, "the kernel takes no rules of iptables-nft")
+        } else if nft.has_tool {
             (Backend::Nft, "there are no rules yet")
         } else {
             (Backend::Legacy, "there are no other tools")
@@ -250,6 +264,12 @@ impl Evidence {
     }
 }
 
+/// Whether the kernel has nf_tables for this family: the tool would find out only when it writes.
+fn takes_rules(family: Family) -> bool {
+    let rehearsal = Nft::open().and_then(|mut nft| nft.rehearse(family, &[]));
+    rehearsal.is_ok_and(|rehearsal| rehearsal.nat_chain.is_none())
+}
+
 fn has_chain(save: &str, names: &[&str]) -> bool {
     parse(save)
         .iter()
@@ -269,6 +289,7 @@ mod tests {
         hint: false,
         predecessor: false,
         rules: false,
+        is_refused: false,
     };
 
     #[test]
@@ -304,6 +325,11 @@ mod tests {
         assert_eq!(chosen(rules, predecessor), Backend::Legacy);
         assert_eq!(chosen(NOTHING, rules), Backend::Legacy);
         assert_eq!(chosen(Side::default(), NOTHING), Backend::Legacy);
+        let refused = Side {
+            is_refused: true,
+            ..NOTHING
+        };
+        assert_eq!(chosen(refused, NOTHING), Backend::Legacy);
     }
 
     /// A folder with programs that say they are of some version, and otherwise nothing.

@@ -51,7 +51,7 @@ const COMMANDS: [(&str, &str); 12] = [
     ("trace", "Say where a packet goes, and why"),
     (
         "plan",
-        "Print the ruleset that the daemon, a folder or an API server asks for; touches nothing",
+        "Print the ruleset that the daemon, a folder or an API server asks for",
     ),
     (
         "diff",

@@ -22,14 +22,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A node where a kubelet has said which iptables tools it uses: this kernel has only the one kind's rules.
+    /// A node where nobody has said which iptables tools to use: the daemon has to find out that this kernel has only the one kind's rules.
     pub(crate) fn new() -> Self {
-        let node = Node::new();
-        node.on_node(
-            "iptables-legacy",
-            &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"],
-        );
-        Self { node }
+        Self { node: Node::new() }
     }
 
     /// The daemon's command line in a mode.
