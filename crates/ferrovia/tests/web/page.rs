@@ -84,7 +84,7 @@ fn a_packet_is_traced() {
     browser.wait_for("document.querySelectorAll('#trace-result .box.ok').length === 2");
     browser.shot("trace");
     browser.eval("location.hash = '#/trace?from=nonsense&to=10.96.0.10:80'");
-    browser.wait_for_text("neither an address nor node");
+    browser.wait_for_text("is no source");
     browser.eval("location.hash = '#/trace?from=node&to=10.96.0.10:81'");
     browser.wait_for_text("no Service has port 81/tcp there");
     was_well_behaved(&browser);
