@@ -7,26 +7,12 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
+use crate::rtnetlink::{address, link, msg};
 
-/// Message kinds of route netlink.
-const NEW_ADDRESS: u16 = 20;
-const DEL_ADDRESS: u16 = 21;
-const GET_ADDRESS: u16 = 22;
-const GET_LINK: u16 = 18;
-/// The fixed header of address messages: family, prefix length, flags, scope, interface.
-const HEADER_LEN: usize = 8;
-/// The fixed header of link messages: family, type, interface, flags, changes.
-const LINK_HEADER_LEN: usize = 16;
-/// Both headers have the interface's number here.
+/// The headers of both kinds of messages have the interface's number here.
 const INTERFACE: std::ops::Range<usize> = 4..8;
-/// A link's name.
-const LINK_NAME: u16 = 3;
 /// The devices that hold addresses of services: kube-proxy's and our ipvs mode's, and that of our userspace mode without rules.
 const SERVICE_DEVICES: [&str; 2] = ["kube-ipvs0", "ferrovia0"];
-/// The address, or on a point-to-point link the peer's.
-const ADDRESS: u16 = 1;
-/// Our own end of a link.
-const LOCAL: u16 = 2;
 /// The groups that hear of addresses.
 const GROUPS: [u32; 2] = [5, 9];
 
@@ -40,7 +26,7 @@ pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     let passed_over = service_devices(&mut socket)?;
     let all_families = [libc::AF_UNSPEC as u8, 0, 0, 0, 0, 0, 0, 0];
     let mut addresses: Vec<IpAddr> = socket.dump(
-        GET_ADDRESS,
+        msg::GET_ADDRESS,
         |w| w.raw(&all_families),
         |all: &mut Vec<_>, message| {
             let counts = interface(message).is_some_and(|link| !passed_over.contains(&link));
@@ -116,10 +102,10 @@ impl AddressMonitor {
 /// The numbers of the devices that hold addresses of services.
 fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
     socket.dump(
-        GET_LINK,
-        |w| w.raw(&[0; LINK_HEADER_LEN]),
+        msg::GET_LINK,
+        |w| w.raw(&[0; link::HEADER_LEN]),
         |found: &mut HashSet<u32>, message| {
-            let name = Attrs::of(message, LINK_HEADER_LEN).get(LINK_NAME);
+            let name = Attrs::of(message, link::HEADER_LEN).get(link::NAME);
             let name = name.map(|name| name.value.strip_suffix(&[0]).unwrap_or(name.value));
             let is_one = name.is_some_and(|name| {
                 let mut devices = SERVICE_DEVICES.iter();
@@ -138,13 +124,13 @@ fn interface(message: &Message<'_>) -> Option<u32> {
 
 /// The address that a message is about, if it is one that counts.
 pub(crate) fn address(message: &Message<'_>) -> Option<IpAddr> {
-    if !matches!(message.kind, NEW_ADDRESS | DEL_ADDRESS) {
+    if !matches!(message.kind, msg::NEW_ADDRESS | msg::DEL_ADDRESS) {
         return None;
     }
-    let attrs = Attrs::of(message, HEADER_LEN);
+    let attrs = Attrs::of(message, address::HEADER_LEN);
     let ip = attrs
-        .get(LOCAL)
-        .or_else(|| attrs.get(ADDRESS))
+        .get(address::LOCAL)
+        .or_else(|| attrs.get(address::ADDRESS))
         .and_then(Attr::ip)?;
     let link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     (!link_local).then_some(ip)

@@ -24,6 +24,7 @@ pub mod nft;
 pub mod portals;
 pub mod privileges;
 pub mod probe;
+mod rtnetlink;
 pub mod scratch;
 pub mod signal;
 pub mod survey;

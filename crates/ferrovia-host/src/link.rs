@@ -8,40 +8,10 @@ use crate::addr;
 use crate::netlink::{
     Attrs, Error as Netlink, Message, Protocol, Refused, Request, Socket, Writer, and_more, flags,
 };
+use crate::rtnetlink::{address, link, msg};
 
-/// Message kinds of route netlink.
-mod msg {
-    pub(super) const NEW_LINK: u16 = 16;
-    pub(super) const DEL_LINK: u16 = 17;
-    pub(super) const GET_LINK: u16 = 18;
-    pub(super) const NEW_ADDRESS: u16 = 20;
-    pub(super) const DEL_ADDRESS: u16 = 21;
-    pub(super) const GET_ADDRESS: u16 = 22;
-}
-
-/// Attributes of a link.
-mod attr {
-    pub(super) const NAME: u16 = 3;
-    pub(super) const QUEUE_LENGTH: u16 = 13;
-    pub(super) const INFO: u16 = 18;
-    /// Inside the former.
-    pub(super) const KIND: u16 = 1;
-}
-
-/// Attributes of an address.
-const ADDRESS: u16 = 1;
-const LOCAL: u16 = 2;
-/// How long an address may be used.
-const LIFETIME: u16 = 6;
 /// Seconds that never end.
 const FOR_EVER: u32 = u32::MAX;
-/// A flag of an address: nobody need be asked whether it is taken.
-const NO_DETECTION: u8 = 2;
-
-/// The fixed header of link messages: family, type, number, flags.
-const LINK_HEADER_LEN: usize = 16;
-/// The kind of device we make.
-const DUMMY: &str = "dummy";
 
 /// Something about the device could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -133,13 +103,13 @@ impl DummyDevice {
         let asked = self.socket.ask(
             msg::GET_LINK,
             |w| {
-                w.raw(&[0; LINK_HEADER_LEN]);
-                w.text(attr::NAME, name);
+                w.raw(&[0; link::HEADER_LEN]);
+                w.text(link::NAME, name);
             },
             number_and_kind,
         );
         match asked {
-            Ok((number, kind)) if kind == DUMMY => Ok(Some(number)),
+            Ok((number, kind)) if kind == link::DUMMY => Ok(Some(number)),
             Ok((_, kind)) => Err(Error::Foreign {
                 name: name.to_owned(),
                 kind,
@@ -311,10 +281,10 @@ impl Request for LinkRequest {
     fn write(&self, w: &mut Writer) {
         match self {
             Self::Create(name) => {
-                w.raw(&[0; LINK_HEADER_LEN]);
-                w.text(attr::NAME, name);
-                w.u32(attr::QUEUE_LENGTH, 0);
-                w.nested(attr::INFO, |w| w.text(attr::KIND, DUMMY));
+                w.raw(&[0; link::HEADER_LEN]);
+                w.text(link::NAME, name);
+                w.u32(link::QUEUE_LENGTH, 0);
+                w.nested(link::INFO, |w| w.text(link::INFO_KIND, link::DUMMY));
             }
             Self::Delete(number) => {
                 w.raw(&[0; 4]);
@@ -346,17 +316,17 @@ impl Request for AddressRequest {
     fn write(&self, w: &mut Writer) {
         let (Change::Bind(address) | Change::Unbind(address)) = self.1;
         let mut head = |family: libc::c_int, bits: u8, bytes: &[u8]| {
-            w.raw(&[family as u8, bits, NO_DETECTION, 0]);
+            w.raw(&[family as u8, bits, address::NO_DETECTION, 0]);
             w.raw(&self.0.to_ne_bytes());
-            w.bytes(LOCAL, bytes);
-            w.bytes(ADDRESS, bytes);
+            w.bytes(address::LOCAL, bytes);
+            w.bytes(address::ADDRESS, bytes);
         };
         match address {
             IpAddr::V4(v4) => head(libc::AF_INET, 32, &v4.octets()),
             IpAddr::V6(v6) => {
                 head(libc::AF_INET6, 128, &v6.octets());
                 if let Change::Bind(_) = self.1 {
-                    w.bytes(LIFETIME, &never_preferred());
+                    w.bytes(address::LIFETIME, &never_preferred());
                 }
             }
         }
@@ -374,8 +344,8 @@ fn never_preferred() -> Vec<u8> {
 /// The number and kind of the link that a message is about. A link without a kind is hardware.
 fn number_and_kind(message: &Message<'_>) -> Option<(u32, String)> {
     let number = message.body.get(4..8).and_then(number)?;
-    let info = Attrs::of(message, LINK_HEADER_LEN).get(attr::INFO);
-    let kind = info.and_then(|info| info.nested().get(attr::KIND)?.text());
+    let info = Attrs::of(message, link::HEADER_LEN).get(link::INFO);
+    let kind = info.and_then(|info| info.nested().get(link::INFO_KIND)?.text());
     Some((number, kind.unwrap_or("hardware").to_owned()))
 }
 

@@ -14,25 +14,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::netlink::{self, Header, Protocol, Refusal, Socket, Writer, flags, messages};
+use crate::rtnetlink::{address, link, msg};
 
-/// Message kinds of route netlink.
-const NEW_LINK: u16 = 16;
-const NEW_ADDRESS: u16 = 20;
-const NEW_ROUTE: u16 = 24;
-/// Attributes of links; a link's kind and what only that kind has; its other end.
-const LINK_NAME: u16 = 3;
-const LINK_INFO: u16 = 18;
-const LINK_NAMESPACE: u16 = 28;
-const INFO_KIND: u16 = 1;
-const INFO_DATA: u16 = 2;
+/// Among what only links of that kind have: the other end.
 const VETH_PEER: u16 = 1;
-/// Attributes of addresses and routes.
-const ADDRESS: u16 = 1;
-const LOCAL: u16 = 2;
+/// Attributes of routes.
 const ROUTE_GATEWAY: u16 = 5;
 const ROUTE_OUT: u16 = 4;
-/// IPv6 addresses are not tried out on the link first, which takes a second.
-const NO_DUPLICATE_DETECTION: u8 = 2;
 /// In the header of a route: which table, who made it, how far it reaches, and that it is an ordinary one.
 const TABLE_MAIN: u8 = 254;
 const MADE_AT_BOOT: u8 = 3;
@@ -207,7 +195,7 @@ impl Wiring {
     }
 
     fn link_up(&mut self, link: u32) -> Result<(), Error> {
-        self.ask("switch an interface on", NEW_LINK, 0, |w| {
+        self.ask("switch an interface on", msg::NEW_LINK, 0, |w| {
             w.raw(&link_header(link, libc::IFF_UP));
         })
     }
@@ -215,16 +203,16 @@ impl Wiring {
     /// A cable whose other end is in the pod.
     fn add_link(&mut self, pod: &File) -> Result<(), Error> {
         let create = flags::CREATE;
-        self.ask("connect two namespaces", NEW_LINK, create, |w| {
+        self.ask("connect two namespaces", msg::NEW_LINK, create, |w| {
             w.raw(&link_header(0, 0));
-            w.text(LINK_NAME, NODE_LINK);
-            w.nested(LINK_INFO, |w| {
-                w.text(INFO_KIND, "veth");
-                w.nested(INFO_DATA, |w| {
+            w.text(link::NAME, NODE_LINK);
+            w.nested(link::INFO, |w| {
+                w.text(link::INFO_KIND, "veth");
+                w.nested(link::INFO_DATA, |w| {
                     w.nested(VETH_PEER, |w| {
                         w.raw(&link_header(0, 0));
-                        w.text(LINK_NAME, POD_LINK);
-                        w.bytes(LINK_NAMESPACE, &pod.as_raw_fd().to_ne_bytes());
+                        w.text(link::NAME, POD_LINK);
+                        w.bytes(link::NAMESPACE, &pod.as_raw_fd().to_ne_bytes());
                     });
                 });
             });
@@ -235,14 +223,14 @@ impl Wiring {
         let octets = octets(ip);
         self.ask(
             "give an interface an address",
-            NEW_ADDRESS,
+            msg::NEW_ADDRESS,
             flags::CREATE,
             |w| {
-                let mut header = [family(ip), prefix, NO_DUPLICATE_DETECTION, 0, 0, 0, 0, 0];
+                let mut header = [family(ip), prefix, address::NO_DETECTION, 0, 0, 0, 0, 0];
                 header[4..].copy_from_slice(&link.to_ne_bytes());
                 w.raw(&header);
-                w.bytes(LOCAL, &octets);
-                w.bytes(ADDRESS, &octets);
+                w.bytes(address::LOCAL, &octets);
+                w.bytes(address::ADDRESS, &octets);
             },
         )
     }
@@ -255,7 +243,7 @@ impl Wiring {
     ) -> Result<(), Error> {
         // Without a gateway, whoever is addressed is taken to be on the link.
         let scope = gateway.map_or(SCOPE_LINK, |_| SCOPE_UNIVERSE);
-        self.ask("add a route", NEW_ROUTE, flags::CREATE, |w| {
+        self.ask("add a route", msg::NEW_ROUTE, flags::CREATE, |w| {
             w.raw(&[family, 0, 0, 0, TABLE_MAIN, MADE_AT_BOOT, scope, UNICAST]);
             w.raw(&[0; 4]);
             if let Some(gateway) = gateway {

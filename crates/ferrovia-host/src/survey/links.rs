@@ -4,19 +4,10 @@ use std::collections::HashSet;
 
 use super::printable;
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket};
+use crate::rtnetlink::{link, msg};
 
-/// Message kinds of route netlink.
-const GET_LINK: u16 = 18;
-/// The fixed header of link messages: family, type, interface, flags, changes.
-const HEADER_LEN: usize = 16;
-/// Where in it the flags are.
+/// Where in the header of a link's message the flags are.
 const FLAGS: std::ops::Range<usize> = 8..12;
-/// Attributes of links, and of what says which kind a link is.
-const NAME: u16 = 3;
-const MTU: u16 = 4;
-const MASTER: u16 = 10;
-const LINK_INFO: u16 = 18;
-const INFO_KIND: u16 = 1;
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +32,8 @@ pub struct Link {
 /// If the conversation with the kernel breaks.
 pub fn links() -> Result<Vec<Link>, Error> {
     let mut links: Vec<Link> = Socket::open(Protocol::Route)?.dump(
-        GET_LINK,
-        |w| w.raw(&[0; HEADER_LEN]),
+        msg::GET_LINK,
+        |w| w.raw(&[0; link::HEADER_LEN]),
         |all: &mut Vec<_>, message| all.extend(link(message)),
     )?;
     // A dump that was interrupted by a change may tell of one twice.
@@ -55,17 +46,17 @@ pub fn links() -> Result<Vec<Link>, Error> {
 fn link(message: &Message<'_>) -> Option<Link> {
     let flags = message.body.get(FLAGS)?;
     let flags = i32::from_ne_bytes(flags.try_into().ok()?);
-    let attrs = Attrs::of(message, HEADER_LEN);
+    let attrs = Attrs::of(message, link::HEADER_LEN);
     let kind = attrs
-        .get(LINK_INFO)
-        .and_then(|info| info.nested().get(INFO_KIND)?.text());
+        .get(link::INFO)
+        .and_then(|info| info.nested().get(link::INFO_KIND)?.text());
     Some(Link {
-        name: printable(attrs.get(NAME)?.text()?),
+        name: printable(attrs.get(link::NAME)?.text()?),
         kind: printable(kind.unwrap_or_default()),
-        mtu: attrs.get(MTU).and_then(Attr::u32).unwrap_or_default(),
+        mtu: attrs.get(link::MTU).and_then(Attr::u32).unwrap_or_default(),
         is_up: flags & libc::IFF_UP != 0,
         is_loopback: flags & libc::IFF_LOOPBACK != 0,
-        has_master: attrs.get(MASTER).is_some(),
+        has_master: attrs.get(link::MASTER).is_some(),
     })
 }
 

@@ -109,16 +109,7 @@ impl<'a> Full<'a> {
         self.rules.add(chain.table, chain.rules.len());
         let found = self.kernel.chain(chain.table, chain.name);
         let section = self.writer.section(chain.table);
-        if found.is_none() {
-            section.declare(chain.name);
-        }
-        for rule in &chain.rules {
-            let is_there = found.is_some_and(|found| found.has(rule))
-                || self.spelling.explains(chain.table, chain.name, found, rule);
-            if !is_there {
-                section.append(chain.name, rule);
-            }
-        }
+        self.spelling.complete(chain, found, section);
     }
 
     fn has_chain(&self, table: TableName, name: &str, rules: &[String]) -> bool {

@@ -5,8 +5,9 @@
 
 use std::collections::HashSet;
 
+use super::base::ChainRules;
 use super::kernel::Found;
-use crate::dialect::iptables::{SavedRule, TableName};
+use crate::dialect::iptables::{SavedRule, Section, TableName};
 
 /// The rules we have added to chains of others.
 #[derive(Debug, Default)]
@@ -15,6 +16,25 @@ pub(in crate::plan) struct Spelling {
 }
 
 impl Spelling {
+    /// Adds what is missing of a chain where others have rules too.
+    pub(in crate::plan) fn complete(
+        &mut self,
+        chain: &ChainRules,
+        found: Option<&Found<'_>>,
+        section: &mut Section,
+    ) {
+        if found.is_none() {
+            section.declare(chain.name);
+        }
+        for rule in &chain.rules {
+            let is_there = found.is_some_and(|found| found.has(rule))
+                || self.explains(chain.table, chain.name, found, rule);
+            if !is_there {
+                section.append(chain.name, rule);
+            }
+        }
+    }
+
     /// Whether a rule that is not found is there all the same: we have added it before, and there is one with the same target and comment.
     /// If not, it is about to be added.
     pub(in crate::plan) fn explains(

@@ -244,16 +244,7 @@ impl<'a> Full<'a> {
     fn common_chain(&mut self, chain: &ChainRules) {
         let found = self.kernel.chain(chain.table, chain.name);
         let section = self.writer.section(chain.table);
-        if found.is_none() {
-            section.declare(chain.name);
-        }
-        for rule in &chain.rules {
-            let is_there = found.is_some_and(|found| found.has(rule))
-                || self.spelling.explains(chain.table, chain.name, found, rule);
-            if !is_there {
-                section.append(chain.name, rule);
-            }
-        }
+        self.spelling.complete(chain, found, section);
     }
 
     /// The ways in, at the head of the built-in chains. Not moved if they are there: others may have put theirs before on purpose.
