@@ -1,7 +1,7 @@
 //! The objects in the kernel that decide about a traced packet, found in what was read back.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
@@ -9,6 +9,7 @@ use super::{FrontendKind, Trace};
 use crate::dialect::iptables::{SavedRule, Table, parse};
 use crate::dialect::nft;
 use crate::family::Family;
+use crate::model::Protocol;
 use crate::plan::nft::layout::TABLE;
 use crate::plan::nft::view::{FrontendView, Path, View};
 
@@ -33,24 +34,31 @@ impl KernelObject {
     }
 }
 
-/// The elements and chains of our table that a packet meets.
-pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject> {
+/// By which address, protocol and port a packet is looked up in our table; no address if it is by node port.
+pub fn nft_destination(trace: &Trace) -> (Option<IpAddr>, Protocol, u16) {
     let packet = &trace.packet;
-    let family = match Family::of(packet.destination) {
+    let address = (!is_node_port(trace)).then_some(packet.destination);
+    (address, packet.protocol, packet.port)
+}
+
+/// The elements and chains of our table that a packet meets, found in the whole of it or in what [`walk`] makes out.
+///
+/// [`walk`]: crate::plan::nft::walk::walk
+pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject> {
+    let family = match Family::of(trace.packet.destination) {
         Family::V4 => "ip",
         Family::V6 => "ip6",
     };
-    let by_node_port = is_node_port(trace);
+    let (address, protocol, port) = nft_destination(trace);
     let view = View::of(observed);
     let addressed = view.frontends.iter().filter(|frontend| {
-        let address = (!by_node_port).then_some(packet.destination);
         frontend.address == address
-            && frontend.port == packet.port
-            && frontend.protocol == packet.protocol.number()
+            && frontend.port == port
+            && frontend.protocol == protocol.number()
     });
     let mut objects = Vec::new();
     for frontend in addressed {
-        let (set, text, lists) = told(frontend, packet.protocol);
+        let (set, text, lists) = told(frontend, protocol);
         objects.push(KernelObject::new(
             format!("{} {family} {TABLE} {}", set.0, set.1),
             text,
@@ -79,7 +87,7 @@ pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject>
 type Set = (&'static str, &'static str);
 
 /// The set a frontend is in, its element, and the lists it leads to.
-fn told(frontend: &FrontendView, protocol: crate::model::Protocol) -> (Set, String, Vec<u32>) {
+fn told(frontend: &FrontendView, protocol: Protocol) -> (Set, String, Vec<u32>) {
     let key = match frontend.address {
         Some(ip) => format!("{ip} . {protocol} . {}", frontend.port),
         None => format!("{protocol} . {}", frontend.port),

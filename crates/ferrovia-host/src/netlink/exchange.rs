@@ -46,6 +46,34 @@ impl Socket {
         }
     }
 
+    /// Asks one question that is answered by any number of messages, which `each` folds into a value, and then by an end or a refusal. What
+    /// was answered before a refusal stands.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn ask_each<T: Default>(
+        &mut self,
+        kind: u16,
+        body: impl FnOnce(&mut Writer),
+        mut each: impl FnMut(&mut T, &Message<'_>),
+    ) -> Result<(T, Result<(), Refusal>), Error> {
+        let header = Header {
+            kind,
+            flags: flags::REQUEST | flags::ACK,
+            seq: 0,
+        };
+        let seq = self.put(header, body)?;
+        let mut all = T::default();
+        loop {
+            for message in messages(self.receive()?).filter(|message| message.seq == seq) {
+                match Refusal::read(&message) {
+                    Some(end) => return Ok((all, end)),
+                    None => each(&mut all, &message),
+                }
+            }
+        }
+    }
+
     /// Asks for all there is of something; `each` folds the messages into a value.
     ///
     /// The kernel marks an answer during which *anything* of the subsystem changed. Such a dump is started anew a few times; where others

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use ferrovia_core::dialect::nft::{Key, Observed, ObservedElement, ObservedSet};
+use ferrovia_core::dialect::nft::{
+    Element, Key, Observed, ObservedElement, ObservedSet, SetSpec,
+};
 use ferrovia_core::family::Family;
 
 use super::decode::{Elements, RawElement};
 use super::uapi::{OBJECT_TABLE, element, msg};
-use super::{Error, Nft, decode, failed, oddities};
+use super::{Error, Nft, decode, failed, fixed_header, oddities, sets};
 use crate::netlink::{self, Message, Writer};
 
 /// How often elements are read again because their hash table was growing, which makes the kernel skip some and repeat others.
@@ -49,6 +51,43 @@ impl Nft {
             self.read_objects(family, table, &mut observed)?;
         }
         Ok(observed)
+    }
+
+    /// The elements a set has for some keys, in their order, up to the first that it does not have. A set that is not there has none. Not
+    /// for sets of ranges.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn look_up(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &SetSpec,
+        keys: &[Key],
+    ) -> Result<Vec<(Key, ObservedElement)>, Error> {
+        let question = |w: &mut Writer| {
+            w.raw(&fixed_header(Some(family)));
+            w.text(element::LIST_TABLE, table);
+            w.text(element::LIST_SET, set.name);
+            w.nested(element::LIST_ELEMENTS, |w| {
+                for key in keys {
+                    sets::write_element(w, set, &Element::member(key.clone()), false);
+                }
+            });
+        };
+        let broken = failed("look elements up");
+        let (found, end): (Elements, _) = self
+            .socket
+            .ask_each(msg::GET_ELEMENT, question, decode::elements)
+            .map_err(broken)?;
+        match end {
+            Err(refusal) if refusal.errno != libc::ENOENT => {
+                return Err(broken(netlink::Error::Refused(refusal)));
+            }
+            _ => {}
+        }
+        let found = found.list.into_iter();
+        Ok(found.map(|element| (element.key, element.rest)).collect())
     }
 
     fn read_chains(

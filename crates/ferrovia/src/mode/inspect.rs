@@ -10,6 +10,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
+use ferrovia_core::plan::nft::walk::walk;
 use ferrovia_core::plan::{Found, Planner, userspace};
 use ferrovia_core::trace::Trace;
 use ferrovia_core::trace::in_kernel::{self, KernelObject};
@@ -147,7 +148,10 @@ pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError
 /// The elements and chains a packet meets.
 pub(super) fn nft_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
     let family = Family::of(trace.packet.destination);
-    let observed = Nft::open()?.observe(family, TABLE, &[])?;
+    let mut nft = Nft::open()?;
+    let observed = walk(family, in_kernel::nft_destination(trace), |set, keys| {
+        nft.look_up(family, TABLE, &set.spec(family), keys)
+    })?;
     Ok(in_kernel::nft_objects(trace, &observed))
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. `base.rs` holds the fixed chains, `pick.rs` the
 //! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `adopt.rs` takes over what
-//! an earlier run left and `known.rs` says what of it to spare, `changes.rs` gathers what differs, `count.rs` counts connections. This file
+//! an earlier run left and `known.rs` says what of it to spare, `changes.rs` gathers what differs, `count.rs` counts connections, `view.rs` and
+//! `walk.rs` read it all back. This file
 //! is the order of work.
 
 mod adopt;
@@ -18,6 +19,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 pub mod view;
+pub mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -1,10 +1,12 @@
 //! One service port: which lists it needs and which elements make it work.
 
+use std::net::IpAddr;
+
 use super::layout::{BY_SOURCE, MASQUERADE, SetId};
 use super::lists::{Exhausted, Lists, Registry};
 use crate::desired::{Endpoint, Frontend, Refusal, ServicePort};
 use crate::dialect::nft::{Element, Key, KeyBuilder};
-use crate::model::TrafficPolicy;
+use crate::model::{Protocol, TrafficPolicy};
 
 impl Lists {
     /// The lists the port needs now, changed as little as possible from what they were.
@@ -120,19 +122,23 @@ fn depends_on_source(port: &ServicePort) -> bool {
 
 /// What packets to a frontend are found by.
 pub(super) fn frontend_key(port: &ServicePort, frontend: Frontend) -> Key {
-    match frontend {
-        Frontend::NodePort(number) => KeyBuilder::new()
-            .proto(port.protocol())
-            .port(number)
-            .build(),
+    let (address, number) = match frontend {
+        Frontend::NodePort(number) => (None, number),
         Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
-            KeyBuilder::new()
-                .ip(at.ip())
-                .proto(port.protocol())
-                .port(at.port())
-                .build()
+            (Some(at.ip()), at.port())
         }
-    }
+    };
+    destination_key(address, port.protocol(), number)
+}
+
+/// What packets to an address and port are found by; no address means a node port.
+pub(super) fn destination_key(address: Option<IpAddr>, protocol: Protocol, port: u16) -> Key {
+    let key = KeyBuilder::new();
+    let key = match address {
+        Some(ip) => key.ip(ip),
+        None => key,
+    };
+    key.proto(protocol).port(port).build()
 }
 
 fn restrict(port: &ServicePort, frontend: Frontend, key: Key, out: &mut Vec<(SetId, Element)>) {
@@ -160,6 +166,7 @@ fn hairpin(port: &ServicePort, out: &mut Vec<(SetId, Element)>) {
     }));
 }
 
-fn number(number: u32) -> Key {
+/// A number as a key or a value.
+pub(super) fn number(number: u32) -> Key {
     KeyBuilder::new().number(number).build()
 }

@@ -1,17 +1,19 @@
 //! The planner against the stand-in kernel: any chain of changes ends where one full plan would.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::layout::chain;
-use super::view::meaning;
+use super::view::{ListView, Path, View, meaning};
+use super::walk::{Elements, walk};
 use super::*;
 use crate::desired::{Endpoint, Frontend, NoEndpoints};
 use crate::dialect::nft::Statement;
 use crate::dialect::nft::sim::Sim;
-use crate::model::{Algorithm, ServiceKey, TrafficPolicy};
+use crate::model::{Algorithm, Protocol, ServiceKey, TrafficPolicy};
 use crate::testing::ports::{self, endpoint, node};
 
 fn desired() -> Desired {
@@ -454,6 +456,48 @@ impl Step {
     }
 }
 
+/// A walk to any frontend makes out what the whole table says of it.
+fn check_walks(observed: &Observed) {
+    let whole = View::of(observed);
+    let ask = |set: SetId, keys: &[Key]| -> Result<Elements, Infallible> {
+        let elements = &observed.sets[set.name()].elements;
+        let find = |key: &Key| Some((key.clone(), elements.get(key)?.clone()));
+        Ok(keys.iter().map_while(find).collect())
+    };
+    for frontend in &whole.frontends {
+        let at = frontend.destination();
+        let protocol = Protocol::from_number(at.protocol).unwrap();
+        let Ok(part) = walk(Family::V4, (at.address, protocol, at.port), ask);
+        let part = View::of(&part);
+        let meant = whole.frontends.iter().filter(|f| f.destination() == at);
+        assert!(part.frontends.iter().eq(meant));
+        for (number, list) in &part.lists {
+            assert_eq!(Some(list), whole.lists.get(number));
+        }
+        let lists = match frontend.path {
+            Path::List { list, .. } => vec![list],
+            Path::BySource { inside, outside } => inside.into_iter().chain(outside).collect(),
+            Path::Rejected | Path::Dropped => Vec::new(),
+        };
+        assert!(lists.iter().all(|list| part.lists.contains_key(list)));
+    }
+}
+
+#[test]
+fn a_walk_through_a_long_list_finds_every_slot() {
+    let mut lab = Lab::new();
+    let weights = [1000, 1, 37].into_iter();
+    let endpoints = (1..).zip(weights).map(|(n, weight)| Endpoint {
+        weight,
+        ..endpoint(n, 1)
+    });
+    lab.set(service(1, &endpoints.collect::<Vec<_>>()));
+    check_walks(&lab.sim.observe());
+    let view = View::of(&lab.sim.observe());
+    let slots = |list: &ListView| list.endpoints.values().sum::<u32>();
+    assert!(view.lists.values().any(|list| slots(list) == 1038));
+}
+
 proptest! {
     #[test]
     fn any_chain_of_changes_ends_like_one_full_plan(steps in proptest::collection::vec(step(), 1..30)) {
@@ -467,6 +511,7 @@ proptest! {
             }
         }
         lab.tidy();
+        check_walks(&lab.sim.observe());
         let mut fresh = Lab { desired: lab.desired.clone(), planner: NftPlanner::new(Family::V4, true), sim: Sim::default() };
         fresh.full();
         prop_assert_eq!(lab.meaning(), fresh.meaning());

@@ -314,7 +314,8 @@ fn endpoint(element: &ObservedElement) -> Option<Target> {
     target(value(element)?.as_bytes())
 }
 
-fn id(element: &ObservedElement) -> Option<u32> {
+/// The id that an element leads to.
+pub(super) fn id(element: &ObservedElement) -> Option<u32> {
     number(value(element)?.as_bytes()).filter(|id| id & TAG != 0)
 }
 
