@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::plot::{Bar, Bars};
 use crate::show::show;
 
-const SIDE_BY_SIDE: &str = "\
+const SIDE_BY_SIDE: &str = "
 ## 10,000 × 2, side by side
 
 The change is an endpoint replaced, until the new one answers. Of kube-proxy's shape it is a service more until `nft -f` ends, without \
