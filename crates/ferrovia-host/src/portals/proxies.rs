@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use ferrovia_core::family::Family;
@@ -14,6 +15,14 @@ use crate::userspace::{self, Address, Endpoint, Engine, Options, Presence, Proto
 
 /// How long connections may go on to an endpoint that is none any more: long enough for all but the longest, short enough to end.
 const DRAIN: Duration = Duration::from_secs(600);
+
+/// The pauses after which an address that is taken is tried again at once, in case it passes from one proxy to another.
+const HANDOVER: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(2),
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+];
 
 /// What holds for all proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +72,12 @@ pub struct Trouble {
     pub proxy: ProxyName,
     /// Where not, and why.
     pub error: userspace::Error,
+}
+
+impl Trouble {
+    fn is_taken(&self) -> bool {
+        matches!(self.error, userspace::Error::Taken { .. })
+    }
 }
 
 /// Hears of proxies that could not be opened, so that people do.
@@ -117,12 +132,16 @@ impl Proxies {
     /// another. Answers with what could not be done; the rest is done.
     pub fn change(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
         self.close(changes);
-        let troubles = self.set(changes);
-        if troubles.is_empty() {
-            return troubles;
+        let mut troubles = self.set(changes);
+        // Whoever of us had an address before has given it up by now. But a program that is just being started has copies of all descriptors.
+        for pause in HANDOVER {
+            if !troubles.iter().any(Trouble::is_taken) {
+                break;
+            }
+            thread::sleep(pause);
+            troubles = self.retry();
         }
-        // Whoever had an address before may have given it up by now.
-        self.retry()
+        troubles
     }
 
     /// Opens and changes what a plan wants; closing is left to [`Self::close`]. Answers with what could not be done; the rest is done.

@@ -125,9 +125,9 @@ impl Service {
         Ok(address)
     }
 
-    /// Closes a listener; says whether there was one. When this returns the port is free, unless a
-    /// program is being started this very moment, with copies of all descriptors. Connections go on; flows of datagrams end, for
-    /// nobody could answer their clients any more.
+    /// Closes a listener; says whether there was one. When this returns the port is free, save that a program that is being started this
+    /// very moment has copies of all descriptors, and those of UDP sockets count. Connections go on; flows of datagrams end, for nobody could
+    /// answer their clients any more.
     pub fn unlisten(&self, address: SocketAddr) -> bool {
         let id = locked(&self.listeners).remove(&address);
         self.close(id.as_slice());

@@ -69,7 +69,7 @@ fn connections_of_an_endpoint_that_went_have_their_time() {
 
 #[test]
 fn a_closed_port_is_free_at_once() {
-    // Alone, for a program that is being started has copies of all descriptors for a moment.
+    // Alone, for a program that is being started has copies of all descriptors for a moment, and those of UDP sockets count.
     alone("changes::a_closed_port_is_free_at_once", || {
         let engine = engine();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -81,6 +81,52 @@ fn a_closed_port_is_free_at_once() {
             }
         }
     });
+}
+
+/// A process with copies of all our descriptors, as every program is between its making and its start.
+struct Copy(libc::pid_t);
+
+impl Copy {
+    fn new() -> Self {
+        // SAFETY: the child makes nothing but these system calls, and ends with its parent.
+        match unsafe { libc::fork() } {
+            0 => loop {
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::pause();
+                }
+            },
+            child => Self(child),
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and has not been waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_closed_listener_is_closed_whoever_has_a_copy() {
+    alone(
+        "changes::a_closed_listener_is_closed_whoever_has_a_copy",
+        || {
+            let engine = engine();
+            let (first, address) = service(&engine, Protocol::Tcp, &[named_server()]);
+            ask(address).unwrap();
+            let _copy = Copy::new();
+            assert!(first.unlisten(address));
+            let refused = TcpStream::connect(address).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+            assert_eq!(first.listen(address.into()).unwrap(), address);
+            ask(address).unwrap();
+        },
+    );
 }
 
 #[test]

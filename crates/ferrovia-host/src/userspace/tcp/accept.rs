@@ -4,10 +4,12 @@
 //! that someone else holds is always found out, and whoever is idle accepts. That threads have equal parts is seen to here.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use socket2::SockRef;
 
 use super::Tcp;
 use super::connection::Connection;
@@ -37,13 +39,16 @@ impl Tcp {
         self.watch(context, key);
     }
 
-    /// Closes a listener. The last thread to do so closes the socket.
+    /// Closes a listener. The first thread to do so ends its listening, the last one closes the socket.
     pub(in crate::userspace) fn close(&mut self, context: &mut Context, id: ListenerId) {
         for key in self.listeners.keys_where(|port| port.id == id) {
             if let Some(port) = self.listeners.remove(key) {
                 // The socket stays open for as long as another thread has it, so it does not leave by itself. Not being watched, while
                 // it rests, is fine.
                 let _ = context.epoll.remove(&port.socket);
+                // A program that is just being started has a copy of every descriptor. Closing ours alone would leave it listening for that
+                // long, and its port taken. Fails if another thread has done it.
+                let _ = SockRef::from(&port.socket).shutdown(Shutdown::Read);
             }
         }
     }
