@@ -56,6 +56,19 @@ impl Line {
         }
         self
     }
+
+    /// The same where the node has the addresses of services itself: what nobody listens for there is refused by the kernel, not lost on the
+    /// way.
+    #[must_use]
+    pub fn refused_at(mut self, has: impl Fn(IpAddr) -> bool) -> Self {
+        if let Action::Call(flow) = &mut self.action
+            && flow.expectation == Expectation::Dropped
+            && has(flow.route.to.ip())
+        {
+            flow.expectation = Expectation::Refused;
+        }
+        self
+    }
 }
 
 /// What a line asks for.

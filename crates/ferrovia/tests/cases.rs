@@ -33,6 +33,21 @@ const ALWAYS_INSIDE: [&str; 8] = [
     "protocols/",
     "sourceranges/",
 ];
+/// What is played with bound portals unless somebody asks for more: cases in which it matters neither who a client is, which they cannot tell,
+/// nor by which address of the node it comes.
+const ALWAYS_BOUND: [&str; 11] = [
+    "affinity/",
+    "changes/",
+    "clusterip/",
+    "dualstack/",
+    "hostile/",
+    "loadbalancer/",
+    "nodeport/",
+    "slices/",
+    "terminating/",
+    "topology/",
+    "weights/",
+];
 /// A guest has one core and starts programs slowly, so there are two.
 const GUESTS: usize = 2;
 /// Tells a guest which cases are its own.
@@ -126,20 +141,25 @@ fn chosen(ways: &[Way]) -> Option<Vec<Way>> {
 /// Every case in each of these ways.
 fn runs(ways: &[Way]) -> Vec<(PathBuf, Way)> {
     let ways = chosen(ways).unwrap_or_default();
-    let files = case_files().into_iter();
-    let is_played = |file: &PathBuf| {
-        let file = file.to_string_lossy();
-        !suite::is_inside()
-            || std::env::var_os("MODES").is_some()
-            || ALWAYS_INSIDE.iter().any(|part| file.contains(part))
-    };
-    let files = files.filter(is_played);
-    let runs = files.flat_map(|file| ways.iter().map(move |way| (file.clone(), *way)));
+    let all = case_files().into_iter();
+    let runs = all.flat_map(|file| ways.iter().map(move |way| (file.clone(), *way)));
+    let runs = runs.filter(|(file, way)| is_played(file, *way));
     let share = std::env::var(SHARE_OF_GUEST).ok();
     let share: Option<usize> = share.and_then(|share| share.parse().ok());
     let is_ours = |at: usize| share.is_none_or(|share| at % GUESTS == share);
     let runs = runs.enumerate().filter(|(at, _)| is_ours(*at));
     runs.map(|(_, run)| run).collect()
+}
+
+/// A case is played in this way unless somebody chooses.
+fn is_played(file: &Path, way: Way) -> bool {
+    let always: &[&str] = match way {
+        Way::Ipvs => &ALWAYS_INSIDE,
+        Way::Bound => &ALWAYS_BOUND,
+        Way::Nft | Way::Iptables(_) | Way::Userspace => return true,
+    };
+    let file = file.to_string_lossy();
+    std::env::var_os("MODES").is_some() || always.iter().any(|part| file.contains(part))
 }
 
 fn case_files() -> Vec<PathBuf> {
@@ -221,7 +241,7 @@ fn run_steps(mut case: Case, world: &World, way: Way) -> Vec<String> {
                 .into_iter()
                 .map(|problem| format!("step {number}: {problem}")),
         );
-        let lines = way.flows(&step);
+        let lines = cluster.flows(&step);
         let wrong = cluster.wrong_predictions(&lines);
         let flows = session.run(&lines);
         problems.extend(

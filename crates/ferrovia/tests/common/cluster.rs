@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia::config::IpvsSettings;
+use ferrovia::config::{IpvsSettings, PortalSetting, UserspaceSettings};
 use ferrovia::mode::{IptablesSettings, Mode, UserspaceMode};
 use ferrovia::sync::Engine;
 use ferrovia_core::desired::{NodePortSetting, Settings};
@@ -34,15 +34,18 @@ pub(crate) enum Way {
     Ipvs,
     /// In userspace mode, with rules that lead to the proxies.
     Userspace,
+    /// In userspace mode, with proxies that listen on the addresses of services themselves.
+    Bound,
 }
 
 impl Way {
     /// Those that work on any kernel.
-    pub(crate) const HERE: [Self; 4] = [
+    pub(crate) const HERE: [Self; 5] = [
         Self::Nft,
         Self::Iptables(Backend::Nft),
         Self::Iptables(Backend::Legacy),
         Self::Userspace,
+        Self::Bound,
     ];
     /// Those that need a kernel with IPVS.
     pub(crate) const IN_USER_MODE_LINUX: [Self; 1] = [Self::Ipvs];
@@ -54,21 +57,20 @@ impl Way {
             Self::Iptables(backend) => backend.as_str(),
             Self::Ipvs => "ipvs",
             Self::Userspace => "userspace",
+            Self::Bound => "bound",
         }
     }
 
-    /// The flows to run after a step. Like the iptables mode the userspace mode looks after nothing but the addresses and ports of services; its
-    /// clients' connections end in the proxy, so endpoints see the node.
-    pub(crate) fn flows(self, step: &Step) -> Vec<Line> {
-        match self {
-            Self::Nft => step.flows(&["nft"]).to_vec(),
-            Self::Iptables(_) => step.flows(&["iptables"]).to_vec(),
-            Self::Ipvs => step.flows(&["ipvs"]).to_vec(),
-            Self::Userspace => {
-                let lines = step.flows(&["userspace", "iptables"]).iter().cloned();
-                lines.map(Line::proxied).collect()
-            }
-        }
+    /// The flows of a step, as the case has them for this way.
+    fn lines(self, step: &Step) -> &[Line] {
+        step.flows(match self {
+            Self::Nft => &["nft"],
+            Self::Iptables(_) => &["iptables"],
+            Self::Ipvs => &["ipvs"],
+            // Like the iptables mode it looks after nothing but the addresses and ports of services.
+            Self::Userspace => &["userspace", "iptables"],
+            Self::Bound => &["bound", "userspace", "iptables"],
+        })
     }
 
     fn mode(self, options: &BTreeMap<String, String>) -> Mode {
@@ -84,7 +86,15 @@ impl Way {
                 tcp_fin_timeout: None,
                 udp_timeout: None,
             })),
-            Self::Userspace => Mode::Userspace(UserspaceMode {
+            Self::Userspace | Self::Bound => Mode::Userspace(UserspaceMode {
+                settings: UserspaceSettings {
+                    portals: if self == Self::Bound {
+                        PortalSetting::Bind
+                    } else {
+                        PortalSetting::Iptables
+                    },
+                    ..UserspaceSettings::default()
+                },
                 localhost_node_ports: PerFamily::from_fn(|_| {
                     iptables_settings(options).localhost_node_ports
                 }),
@@ -122,7 +132,7 @@ impl<'w> Cluster<'w> {
         let (installed, addresses) = {
             let _inside = enter(world);
             match way {
-                Way::Nft => {}
+                Way::Nft | Way::Bound => {}
                 Way::Iptables(backend) => say_which(world, backend),
                 // User-mode Linux has no nf_tables.
                 Way::Ipvs => say_which(world, Backend::Legacy),
@@ -169,6 +179,23 @@ impl<'w> Cluster<'w> {
             .collect()
     }
 
+    /// The flows to run after a step. Where a proxy is between, clients' connections end in it, so endpoints see the node.
+    pub(crate) fn flows(&self, step: &Step) -> Vec<Line> {
+        let lines = self.way.lines(step).iter().cloned();
+        match self.way {
+            Way::Nft | Way::Iptables(_) | Way::Ipvs => lines.collect(),
+            Way::Userspace => lines.map(Line::proxied).collect(),
+            Way::Bound => {
+                let _inside = enter(self.world);
+                let now = ferrovia_host::addr::local_addresses().expect("addresses can be read");
+                let is_here = |ip| now.contains(&ip);
+                lines
+                    .map(|line| line.proxied().refused_at(is_here))
+                    .collect()
+            }
+        }
+    }
+
     /// The flows whose fate a trace would predict wrongly.
     pub(crate) fn wrong_predictions(&self, lines: &[Line]) -> Vec<String> {
         let ground = self.engine.ground(self.mode.to_trace());
@@ -181,7 +208,7 @@ impl<'w> Cluster<'w> {
         match self.way {
             Way::Nft => self.compare_table(family),
             Way::Iptables(_) => self.compare_with_nothing_to_write(family),
-            Way::Userspace | Way::Ipvs => self.compare_again(family),
+            Way::Userspace | Way::Bound | Way::Ipvs => self.compare_again(family),
         }
     }
 
