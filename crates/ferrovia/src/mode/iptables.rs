@@ -132,7 +132,7 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
 /// The backend is the one they were written to. It must not be found out anew: a kubelet that has come up since may have named the other one,
 /// and ours would be taken for a predecessor's.
 fn take_over(backend: iptables::Backend, patience: Duration) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     removed.extend(super::ipvs::remove(patience)?);
     let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
     removed.extend(super::in_words(&beside));

@@ -106,7 +106,7 @@ pub(super) fn install(settings: &IpvsSettings) -> Result<Installed, SyncError> {
 /// Removes what would be in force beside this mode: nftables tables, rules of the other iptables backend, and addresses of bound portals. What the iptables mode left on
 /// this backend went with the first full sync, because both modes share chains.
 fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
     removed.extend(super::in_words(&beside));
     removed.extend(super::userspace::remove()?);

@@ -214,7 +214,7 @@ fn take_over(
     is_ours: iptables::IsOurs,
     patience: Duration,
 ) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     removed.extend(super::ipvs::remove(patience)?);
     let beside = iptables::remove_leftovers_beside(backend, is_ours)?;
     removed.extend(super::in_words(&beside));
@@ -225,7 +225,7 @@ fn take_over(
 /// The same for bound portals, whose device stays. Virtual servers do not wait for their connections to end: they take packets before
 /// sockets do, so new connections would go on coming to them.
 fn take_over_bound() -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     removed.extend(super::ipvs::remove(Duration::ZERO)?);
     removed.extend(super::in_words(&iptables::remove_leftovers()?));
     Ok(removed)
