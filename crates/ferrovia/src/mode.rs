@@ -294,6 +294,19 @@ pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
     Ok(removed)
 }
 
+/// Finds the iptables tools for a mode that writes rules with them, and tells people which these are.
+fn detect_tools(
+    families: &[Family],
+    purpose: &'static str,
+) -> Result<iptables_tools::Detected, SyncError> {
+    let detected = iptables_tools::detect(families)?;
+    tracing::info!(backend = %detected.backend, reason = detected.reason, "{purpose}");
+    for warning in &detected.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(detected)
+}
+
 /// What the tools removed, or found.
 pub fn in_words(removed: &Removed) -> Vec<String> {
     let tools = removed.tools.iter().filter(|tool| !tool.is_empty());

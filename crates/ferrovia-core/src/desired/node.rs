@@ -1,7 +1,7 @@
 //! What holds for all services: from settings, the Node object and the addresses on interfaces to [`NodeRules`].
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -50,12 +50,30 @@ pub enum LocalSetting {
 /// Where node ports answer.
 #[derive(Clone, Debug)]
 pub enum NodePortSetting {
-    /// On every local address but loopback.
+    /// On every local address; on loopback only where the mode can.
     Any,
     /// On the node's own address of each family.
     Primary,
     /// On local addresses inside these ranges.
     Cidrs(Vec<IpNet>),
+}
+
+impl NodePortSetting {
+    /// Whether the ranges asked for have a family's loopback in them. Rules alone cannot serve node ports there, so each mode has its own
+    /// way, or none.
+    pub fn cover_loopback(&self, family: Family) -> bool {
+        let loopback = match family {
+            Family::V4 => IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+            Family::V6 => IpNet::from(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+        };
+        match self {
+            Self::Any => true,
+            Self::Primary => false,
+            Self::Cidrs(nets) => nets
+                .iter()
+                .any(|net| loopback.contains(net) || net.contains(&loopback.network())),
+        }
+    }
 }
 
 impl Settings {

@@ -79,11 +79,8 @@ pub(super) fn install(settings: &IpvsSettings) -> Result<Installed, SyncError> {
         local_fallback: settings.local_fallback,
     };
     let families = probe::supported_families();
-    let mut detected = iptables::detect(&families)?;
-    tracing::info!(scheduler = scheduler.as_str(), backend = %detected.backend, reason = detected.reason, "using IPVS, with iptables rules round it");
-    for warning in &detected.warnings {
-        tracing::warn!("{warning}");
-    }
+    tracing::info!(scheduler = scheduler.as_str(), "using IPVS");
+    let mut detected = super::detect_tools(&families, "writing iptables rules round IPVS")?;
     let mut backends = PerFamily { v4: None, v6: None };
     for family in families {
         let Some(tool) = detected.tools[family].take() else {
@@ -103,8 +100,8 @@ pub(super) fn install(settings: &IpvsSettings) -> Result<Installed, SyncError> {
     })
 }
 
-/// Removes what would be in force beside this mode: nftables tables, rules of the other iptables backend, and addresses of bound portals. What the iptables mode left on
-/// this backend went with the first full sync, because both modes share chains.
+/// Removes what would be in force beside this mode: nftables tables, rules of the other iptables backend, and addresses of bound portals.
+/// What the iptables mode left on this backend went with the first full sync, because both modes share chains.
 fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
     let mut removed = super::nftables::remove(true)?;
     let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;

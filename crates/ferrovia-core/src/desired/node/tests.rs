@@ -228,3 +228,18 @@ fn the_nodes_addresses_are_those_others_can_reach() {
         assert_eq!(found, BTreeSet::from([ip.parse().unwrap()]));
     }
 }
+
+#[test]
+fn loopback_is_covered_as_kube_proxy_has_it() {
+    let covers =
+        |cidrs: &[&str], family| NodePortSetting::Cidrs(nets(cidrs)).cover_loopback(family);
+    assert!(NodePortSetting::Any.cover_loopback(Family::V4));
+    assert!(!NodePortSetting::Primary.cover_loopback(Family::V4));
+    for inside in ["0.0.0.0/0", "127.0.2.0/28", "64.0.0.0/2"] {
+        assert!(covers(&[inside], Family::V4), "{inside}");
+    }
+    for outside in ["128.0.2.0/28", "::1/128", "::/0"] {
+        assert!(!covers(&[outside], Family::V4), "{outside}");
+    }
+    assert!(covers(&["::/0"], Family::V6));
+}
