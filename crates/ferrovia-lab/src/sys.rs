@@ -3,7 +3,7 @@
 //! All unsafe code of the lab is in this file.
 #![allow(
     unsafe_code,
-    reason = "setns, poll, epoll, raw sockets and what a first process does have no safe form in std"
+    reason = "setns, unshare, poll, epoll, raw sockets and what a first process does have no safe form in std"
 )]
 
 use std::ffi::{CStr, CString};
@@ -24,6 +24,24 @@ use libc::{c_int, c_short, c_void, socklen_t};
 pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns takes two integers; the descriptor is open while it is borrowed.
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Moves the calling thread, and no other, into a network namespace made for it.
+pub(crate) fn unshare_network() -> io::Result<()> {
+    // SAFETY: unshare takes an integer and affects this thread only.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Makes the calling thread an ordinary user's. The system call itself, because the library's function changes all threads.
+pub(crate) fn become_nobody() -> io::Result<()> {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: takes integers and affects this thread only.
+    let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+    if changed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Makes a command start inside a network namespace.

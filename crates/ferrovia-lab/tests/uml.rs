@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ferrovia_lab::client::{Caller, PATIENCE};
+use ferrovia_lab::namespace::run;
 use ferrovia_lab::uml::{self, Error, Job, Machine, suite};
 use ferrovia_lab::{Outcome, Place, Pod, Protocol, Spec, World};
 
@@ -90,14 +91,4 @@ fn the_kernel_has_ipvs_and_sets() {
     run("ipset destroy test");
     run("ip link add test type dummy");
     run("ip link del test");
-}
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap())
-        .args(words)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {errors}");
 }

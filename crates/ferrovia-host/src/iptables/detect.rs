@@ -333,29 +333,25 @@ mod tests {
     }
 
     /// A folder with programs that say they are of some version, and otherwise nothing.
-    fn with_tools(test: &str, version: &str, check: impl FnOnce(&OsStr)) {
-        let name = format!("ferrovia-detect-{test}-{}", std::process::id());
-        let folder = env::temp_dir().join(name);
-        fs::create_dir(&folder).unwrap();
+    fn with_tools(version: &str, check: impl FnOnce(&OsStr)) {
+        let folder = ferrovia_lab::Folder::new();
         for program in ["iptables", "iptables-save", "iptables-restore"] {
-            let file = folder.join(program);
-            fs::write(&file, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
+            let file = folder.write(program, format!("#!/bin/sh\necho '{version}'\n"));
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        check(folder.as_os_str());
-        fs::remove_dir_all(&folder).unwrap();
+        check(folder.path().as_os_str());
     }
 
     #[test]
     fn missing_and_old_tools_are_named() {
-        with_tools("old", "iptables v1.4.21", |path| {
+        with_tools("iptables v1.4.21", |path| {
             let error = detect_on(path, &[Family::V4]).unwrap_err().to_string();
             assert!(
                 error.contains("iptables is too old (\"iptables v1.4.21\")"),
                 "{error}"
             );
         });
-        with_tools("one", "iptables v1.8.9 (nf_tables)", |path| {
+        with_tools("iptables v1.8.9 (nf_tables)", |path| {
             let found = detect_on(path, &[Family::V4]).unwrap();
             assert_eq!(found.backend, Backend::Nft);
             let error = detect_on(path, &Family::ALL).unwrap_err().to_string();

@@ -2,23 +2,24 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::client::Caller;
-use ferrovia_lab::{Case, Outcome, Protocol, Role, Session, Spec, World};
+pub(crate) use ferrovia_lab::waiting::wait;
+use ferrovia_lab::{Case, Folder, Outcome, Protocol, Role, Session, Spec, World};
 
-/// How long anything may take that should happen soon. Generous: a loaded machine must not fail a test.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+/// How long anything may take that should happen soon.
+pub(crate) const SOON: Duration = ferrovia_lab::waiting::SOON;
 
 /// A lab with the daemon's folder, and the daemon if it runs.
 pub(crate) struct Node {
     pub(crate) world: World,
-    folder: PathBuf,
+    folder: Folder,
     daemon: Mutex<Option<Daemon>>,
 }
 
@@ -30,27 +31,20 @@ struct Daemon {
 impl Node {
     /// A lab with an empty folder.
     pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder =
-            std::env::temp_dir().join(format!("ferrovia-daemon-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
-        let world = World::new(Spec::default()).expect("the lab can be built");
         Self {
-            world,
-            folder,
+            world: World::new(Spec::default()).expect("the lab can be built"),
+            folder: Folder::new(),
             daemon: Mutex::new(None),
         }
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Writes a file into the folder the way editors do it: beside, then renamed.
     pub(crate) fn write(&self, name: &str, text: &str) {
-        let beside = self.folder.join(format!(".{name}.new"));
-        std::fs::write(&beside, text).expect("the folder is writable");
+        let beside = self.folder.write(format!(".{name}.new"), text);
         std::fs::rename(beside, self.folder.join(name)).expect("the folder is writable");
     }
 
@@ -83,7 +77,7 @@ impl Node {
         command
             .arg("run")
             .arg("--manifests")
-            .arg(&self.folder)
+            .arg(self.folder())
             .args([
                 "--node-name=node-1",
                 "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
@@ -267,7 +261,6 @@ impl Drop for Node {
             let _ = daemon.child.kill();
             let _ = daemon.child.wait();
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -306,20 +299,6 @@ pub(crate) fn answered_throughout(node: &Node, happens: impl FnOnce()) {
 pub(crate) fn parse(flows: &str) -> Case {
     let text = format!("# inline\n-- step1.yaml --\n-- flows --\n{flows}\n");
     Case::parse(Path::new("inline"), &text).expect("the flows are well-formed")
-}
-
-/// Tries until it succeeds; fails with the last reason.
-pub(crate) fn wait(attempt: impl FnMut() -> Result<(), String>) {
-    wait_at_most(SOON, attempt);
-}
-
-/// The same with another limit.
-pub(crate) fn wait_at_most(limit: Duration, mut attempt: impl FnMut() -> Result<(), String>) {
-    let start = Instant::now();
-    while let Err(reason) = attempt() {
-        assert!(start.elapsed() < limit, "{reason}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A Service `web` at 10.96.0.10:80 and node port 30080 with these pods behind it, of both families.

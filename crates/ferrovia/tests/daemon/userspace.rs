@@ -4,9 +4,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 use std::time::Duration;
 
+use ferrovia_lab::waiting::wait_at_most;
 use ferrovia_lab::{Role, Session};
 
-use super::support::{Node, parse, service, wait, wait_at_most, web};
+use super::support::{Node, parse, service, wait, web};
 
 /// A port that was taken is tried again now and then.
 const NEXT_TRY: Duration = Duration::from_secs(60);
