@@ -32,7 +32,7 @@ use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
 use crate::look::compare::Kernel;
-use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
+use crate::metrics::{DEFAULT_MAX_SERIES, Metrics, ReadConnections};
 use crate::mode::{Installed, Listen, Mode, TakeOver, trace_mode, with_localhost_node_ports};
 use crate::source::manifest::Folder;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
@@ -94,13 +94,8 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     if let Some(read) = read {
         io.metrics.read_mode(read);
     }
-    if config.counters {
-        let read = mode
-            .connections(inputs.clone())
-            .map_err(anyhow::Error::from_boxed)?;
-        if let Some(read) = read {
-            io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
-        }
+    if let Some(read) = connections(&config, &mode, &inputs)? {
+        io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
     }
     io.metrics.count_proxies(proxies, DEFAULT_MAX_SERIES);
     let pace = config.pace;
@@ -218,6 +213,19 @@ fn reporter(
     })
 }
 
+/// A way to read what the kernel counts, where it does and may. Everybody who reads gets one of their own.
+fn connections(
+    config: &Config,
+    mode: &Mode,
+    inputs: &Inputs,
+) -> anyhow::Result<Option<ReadConnections>> {
+    if !config.counters {
+        return Ok(None);
+    }
+    let read = mode.connections(inputs.clone());
+    read.map_err(anyhow::Error::from_boxed)
+}
+
 /// What people and commands are answered from.
 fn admin(
     config: &Config,
@@ -239,12 +247,7 @@ fn admin(
             Source::Kube(_) => "kubernetes",
         },
     };
-    let read = if config.counters {
-        mode.connections(inputs.clone())
-            .map_err(anyhow::Error::from_boxed)?
-    } else {
-        None
-    };
+    let read = connections(config, mode, inputs)?;
     let (looker, looking) = Looker::new(Kernel {
         mode: mode.clone(),
         counters: config.counters,
