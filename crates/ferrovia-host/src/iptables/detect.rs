@@ -46,7 +46,13 @@ pub enum Error {
     },
     /// A tool fails.
     #[error("cannot find out which iptables rules this node uses: {0}")]
-    Failed(#[from] exec::Error),
+    Failed(exec::Error),
+}
+
+impl From<exec::Error> for Error {
+    fn from(error: exec::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// The tools to use, and why.

@@ -54,12 +54,12 @@ pub enum ClientError {
         what: String,
     },
     /// The conversation broke off.
-    #[error("cannot ask the daemon at {}: {source}; its log may say why", path.display())]
+    #[error("cannot ask the daemon at {}: {cause}; its log may say why", path.display())]
     Io {
         /// Where.
         path: PathBuf,
         /// What failed.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -156,14 +156,14 @@ impl Client {
         read(&answer).map_err(|what| self.strange(&what))
     }
 
-    fn failed(&self, source: io::Error) -> ClientError {
+    fn failed(&self, cause: io::Error) -> ClientError {
         let path = self.path.clone();
-        match source.kind() {
+        match cause.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ClientError::NoDaemon(path)
             }
             io::ErrorKind::PermissionDenied => ClientError::NoPermission(path),
-            _ => ClientError::Io { path, source },
+            _ => ClientError::Io { path, cause },
         }
     }
 

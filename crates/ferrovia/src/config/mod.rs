@@ -202,20 +202,20 @@ impl Remark {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration file {}: {source}", path.display())]
+    #[error("cannot read the configuration file {}: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The file cannot be understood.
-    #[error("cannot decode the configuration file {}: {source}", path.display())]
+    #[error("cannot decode the configuration file {}: {cause}", path.display())]
     Decode {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: DecodeError,
+        cause: DecodeError,
     },
     /// The host name cannot be read.
     #[error("cannot read the host name ({0}); give --hostname-override")]
