@@ -37,7 +37,7 @@ kube-proxy's job, with kube-proxy's flags and configuration file, from the objec
 them as they change.
 
 Try it without touching anything:
-    ferrovia plan --manifests examples/
+    ferrovia plan --manifests examples/ --node-name node-1
 
 Run it (needs CAP_NET_ADMIN):
     ferrovia --config /etc/kube-proxy/config.conf        in a cluster, in the place of kube-proxy
@@ -127,6 +127,7 @@ struct Cli {
         alias = "v",
         value_name = "LEVEL",
         default_value_t = 0,
+        display_order = 100,
         global = true
     )]
     verbosity: u32,
