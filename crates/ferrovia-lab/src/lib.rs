@@ -14,7 +14,7 @@
 //! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
 //! - [`document`]: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
-//! - [`folder`], [`waiting`], [`namespace`]: what a test needs that needs no world.
+//! - [`folder`], [`waiting`], [`namespace`], [`plain_http`]: what a test needs that needs no world.
 //! - [`fuzz`]: inputs for parsers, changed a little again and again.
 //! - [`uml`]: a kernel of our own, for what the machine's kernel lacks.
 //! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
@@ -34,6 +34,7 @@ mod judge;
 pub mod layout;
 pub mod namespace;
 mod neighbours;
+pub mod plain_http;
 pub mod run;
 mod sctp;
 pub mod servers;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::Role;
+use ferrovia_lab::plain_http::get;
 
-use super::super::cluster::client;
 use super::super::support::{service, wait, web};
 use super::{BACKENDS, Machine};
 
@@ -24,7 +24,7 @@ impl Machine {
     fn metric(&self, series: &str) -> Option<f64> {
         let address: SocketAddr = ADDRESS.parse().expect("an address and port");
         let _inside = (self.node.world.enter(Role::Node)).expect("the node is there");
-        let page = client::get(address, "/metrics").body;
+        let page = get(address, "/metrics").body;
         let line = page
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
