@@ -77,6 +77,21 @@ impl NodePortSetting {
 }
 
 impl Settings {
+    /// A node of this name for which nothing is set.
+    pub fn of_node(name: &str) -> Self {
+        Self {
+            node_name: name.to_owned(),
+            node_ips: PerFamily::default(),
+            local: LocalSetting::ClusterCidr(Vec::new()),
+            masquerade_all: false,
+            masquerade_bit: 14,
+            no_endpoints: NoEndpoints::Reject,
+            egress_except: None,
+            node_ports: NodePortSetting::Any,
+            external_ips: true,
+        }
+    }
+
     /// This node's address of a family, if known.
     pub(super) fn node_ip(&self, node: Option<&Node>, family: Family) -> Option<IpAddr> {
         self.node_ips[family].or_else(|| node?.ip(family))
