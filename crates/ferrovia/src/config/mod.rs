@@ -10,6 +10,7 @@ pub mod file;
 pub mod flags;
 pub mod gates;
 mod keys;
+mod logs;
 mod sections;
 mod used;
 mod userspace;
@@ -130,6 +131,9 @@ pub enum ModeName {
 }
 
 impl ModeName {
+    /// All of them, in the order of their names.
+    pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Userspace];
+
     /// As the configuration spells it.
     pub fn name(self) -> &'static str {
         match self {
