@@ -69,9 +69,13 @@ impl NodePortSetting {
         match self {
             Self::Any => true,
             Self::Primary => false,
-            Self::Cidrs(nets) => nets
-                .iter()
-                .any(|net| loopback.contains(net) || net.contains(&loopback.network())),
+            Self::Cidrs(nets) => {
+                let mut of_family = nets.iter().filter(|net| Family::of_net(net) == family);
+                let covers =
+                    |net: &IpNet| loopback.contains(net) || net.contains(&loopback.network());
+                // Ranges of the other family alone leave this one unrestricted.
+                of_family.clone().next().is_none() || of_family.any(covers)
+            }
         }
     }
 }
