@@ -3,7 +3,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::namespace::succeed;
 
 /// An empty folder that nobody else has. It goes with the value, with everything in it.
 #[derive(Debug)]
@@ -54,9 +57,26 @@ impl Folder {
     ///
     /// # Panics
     /// If it cannot be written.
-    pub fn write(&self, name: impl AsRef<Path>, text: impl AsRef<[u8]>) -> PathBuf {
+    pub fn write(&self, name: impl AsRef<Path>, text: &(impl AsRef<[u8]> + ?Sized)) -> PathBuf {
         let path = self.join(name);
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        path
+    }
+
+    /// Writes a shell script that can be run; answers with its path.
+    ///
+    /// Another process writes it: a program that somebody still has open for writing cannot be run, and what other tests start at the same
+    /// time would inherit our descriptor for a moment.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write_program(&self, name: impl AsRef<Path>, script: &str) -> PathBuf {
+        let path = self.join(name);
+        let mut writer = Command::new("sh");
+        writer
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&path);
+        succeed(&mut writer, &format!("#!/bin/sh\n{script}\n"));
         path
     }
 }
@@ -80,5 +100,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "text");
         drop(one);
         assert!(!file.exists() && other.path().is_dir());
+        let program = other.write_program("program", "echo 'says this'");
+        assert_eq!(succeed(&mut Command::new(program), ""), "says this\n");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::sys;
 
 /// A test that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Runs a test in a fresh network namespace and answers with what it returns. The namespace belongs to a thread made for it and goes with
 /// it, and with the threads it started, so there is nothing to clean up.
@@ -39,7 +39,7 @@ pub fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static
 /// # Panics
 /// Without root.
 pub fn enter_new() {
-    if let Err(error) = sys::unshare_network() {
+    if let Err(error) = sys::enter_new_network() {
         panic!("cannot make a network namespace ({error}): run as root");
     }
 }

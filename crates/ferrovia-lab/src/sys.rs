@@ -26,9 +26,9 @@ pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Moves the calling thread, and no other, into a network namespace made for it.
-pub(crate) fn unshare_network() -> io::Result<()> {
-    // SAFETY: unshare takes an integer and affects this thread only.
+/// Moves the calling thread, and no other, into a network namespace that is new.
+pub(crate) fn enter_new_network() -> io::Result<()> {
+    // SAFETY: unshare takes an integer, and of this thread's things only the network is its own then.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
 }
 

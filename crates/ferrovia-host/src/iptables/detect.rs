@@ -285,9 +285,6 @@ fn has_chain(save: &str, names: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     const NOTHING: Side = Side {
@@ -342,8 +339,7 @@ mod tests {
     fn with_tools(version: &str, check: impl FnOnce(&OsStr)) {
         let folder = ferrovia_lab::Folder::new();
         for program in ["iptables", "iptables-save", "iptables-restore"] {
-            let file = folder.write(program, format!("#!/bin/sh\necho '{version}'\n"));
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            folder.write_program(program, &format!("echo '{version}'"));
         }
         check(folder.path().as_os_str());
     }

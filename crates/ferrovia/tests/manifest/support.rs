@@ -26,7 +26,7 @@ impl TempDir {
     }
 
     pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        self.0.write(name, text);
+        self.0.write(name, &text);
     }
 
     /// As an editor saves: the new text beside the file, then over it.
