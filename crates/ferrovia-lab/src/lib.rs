@@ -43,5 +43,5 @@ pub use case::Case;
 pub use client::{Answer, Outcome};
 pub use flow::Line;
 pub use layout::{Place, Pod, Protocol, Role};
-pub use run::Session;
+pub use run::{Patience, Session};
 pub use world::{Spec, World};

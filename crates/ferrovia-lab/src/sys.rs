@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -198,6 +198,26 @@ pub(crate) fn connect(socket: &OwnedFd, remote: SocketAddr) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
         other => other.map(drop),
     }
+}
+
+/// Whether any packet of a stream had to be sent again.
+pub(crate) fn is_resent(stream: &TcpStream) -> io::Result<bool> {
+    // SAFETY: all zeroes is a valid tcp_info.
+    let mut info: libc::tcp_info = unsafe { zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as socklen_t;
+    let fd = stream.as_raw_fd();
+    let target: *mut c_void = (&raw mut info).cast();
+    // SAFETY: the pointer and the length describe a live tcp_info, of which the kernel fills in no more than that.
+    checked(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            target,
+            &raw mut length,
+        )
+    })?;
+    Ok(info.tcpi_total_retrans > 0)
 }
 
 /// What to wait for on a descriptor.
