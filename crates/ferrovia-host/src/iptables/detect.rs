@@ -280,7 +280,7 @@ fn has_chain(save: &str, names: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
 
     use super::*;
 
@@ -338,9 +338,15 @@ mod tests {
         let folder = env::temp_dir().join(name);
         fs::create_dir(&folder).unwrap();
         for program in ["iptables", "iptables-save", "iptables-restore"] {
-            let file = folder.join(program);
-            fs::write(&file, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            // Another process writes it: a program that somebody still has open for writing cannot be run, and what other tests start at
+            // the same time would inherit our descriptor for a moment.
+            let script = format!("#!/bin/sh\\necho '{version}'\\n");
+            let written = Command::new("sh")
+                .args(["-c", "printf \"$1\" > \"$0\" && chmod 755 \"$0\""])
+                .arg(folder.join(program))
+                .arg(script)
+                .status();
+            assert!(written.unwrap().success());
         }
         check(folder.as_os_str());
         fs::remove_dir_all(&folder).unwrap();

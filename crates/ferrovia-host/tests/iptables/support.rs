@@ -81,7 +81,7 @@ pub(crate) fn tool(family: Family, backend: Backend) -> String {
 
 /// Does to the rules what somebody else would.
 pub(crate) fn restore(family: Family, backend: Backend, input: &str) {
-    let args = ["--noflush", "-w", "30"];
+    let args = ["--noflush", "-w", "300"];
     run(&format!("{}-restore", tool(family, backend)), &args, input);
 }
 

@@ -245,7 +245,7 @@ fn become_nobody() {
 /// Loads the leftovers with one of the tools.
 fn restore(tool: &str) {
     let mut child = Command::new(tool)
-        .args(["-w", "30"])
+        .args(["-w", "300"])
         .stdin(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{tool} is needed: {error}"));
