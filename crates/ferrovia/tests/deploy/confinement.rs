@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::support::{FERROVIA, Folder, path, read, succeed};
 
 /// How long anything may take that should happen soon.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 const SERVICE: &str = "\
 kind: Service
@@ -96,8 +96,9 @@ fn daemon(mode: &[&str]) -> Calls {
             (10249, "metrics"),
             (10247, "api/v1/overview"),
         ] {
-            let answer = get(port, page);
-            assert!(answer.starts_with("HTTP/1.1 200"), "{page}: {answer}");
+            wait(page, || {
+                get(port, page).is_ok_and(|it| it.starts_with("HTTP/1.1 200"))
+            });
         }
     }
     let changed = SERVICE.replace("10.244.2.10", "10.244.2.11");
@@ -125,17 +126,16 @@ impl Drop for Ended {
     }
 }
 
-fn get(port: u16, page: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+fn get(port: u16, page: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(SOON))?;
     write!(
         stream,
         "GET /{page} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    )?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// The calls of somebody who asks an API server over TLS.

@@ -93,7 +93,7 @@ pub(crate) fn free_port(ip: &str) -> u16 {
 
 /// Waits until something is so.
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(240);
     while !is_so() {
         assert!(Instant::now() < deadline, "never happened: {what}");
         thread::sleep(Duration::from_millis(10));

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -100,12 +99,11 @@ fn an_exec_plugin_gives_tokens_and_gives_new_ones() {
     let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
     server.kubeconfig(folder.root()).unwrap();
     folder.write("now", &server.token());
-    let plugin = folder.write(
+    folder.write_program(
         "plugin",
-        "#!/bin/sh\necho \"{\\\"apiVersion\\\":\\\"client.authentication.k8s.io/v1\\\",\
-         \\\"kind\\\":\\\"ExecCredential\\\",\\\"status\\\":{\\\"token\\\":\\\"$(cat \"$1\")\\\"}}\"\n",
+        "echo \"{\\\"apiVersion\\\":\\\"client.authentication.k8s.io/v1\\\",\
+         \\\"kind\\\":\\\"ExecCredential\\\",\\\"status\\\":{\\\"token\\\":\\\"$(cat \"$1\")\\\"}}\"",
     );
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     let user = format!(
         "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./plugin, args: [{}], interactiveMode: Never}}}}",
         folder.root().join("now").display()
@@ -216,8 +214,7 @@ fn a_broken_exec_plugin_is_named_but_not_quoted() {
         ("exit 0", "plugin"),
     ];
     for (script, expected) in cases {
-        let plugin = folder.write("plugin", &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+        folder.write_program("plugin", script);
         let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
         let error = refusal(&write_kubeconfig(
             &folder,
@@ -234,8 +231,7 @@ fn a_broken_exec_plugin_is_named_but_not_quoted() {
 #[test]
 fn an_exec_plugin_that_hangs_is_not_waited_for() {
     let folder = TempDir::new();
-    let plugin = folder.write("plugin", "#!/bin/sh\nexec sleep 20\n");
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    folder.write_program("plugin", "exec sleep 20");
     let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
     let error = refusal(&write_kubeconfig(
         &folder,

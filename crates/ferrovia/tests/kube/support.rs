@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -17,19 +19,19 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 /// Far more than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) const NODE: &str = "node-1";
 
 /// Times that make tests quick where something has to be waited for, and long where nothing should ever be.
 pub(crate) fn times() -> Times {
     Times {
-        answer: Duration::from_secs(20),
-        page: Duration::from_secs(60),
-        list_silence: Duration::from_secs(30),
+        answer: Duration::from_secs(60),
+        page: Duration::from_secs(300),
+        list_silence: Duration::from_secs(120),
         watch: (Duration::from_secs(300), Duration::from_secs(600)),
         overdue: Duration::from_secs(30),
-        silence: Duration::from_secs(60),
+        silence: Duration::from_secs(300),
         backoff: Duration::from_millis(10),
         backoff_limit: Duration::from_millis(50),
         backoff_reset: Duration::from_secs(120),
@@ -340,6 +342,21 @@ impl TempDir {
         let path = self.0.join(name);
         fs::write(&path, text).unwrap();
         path
+    }
+
+    /// A shell script that can be run. Another process writes it: a program that somebody still has open for writing cannot be run, and
+    /// what other tests start at the same time would inherit our descriptor for a moment.
+    pub(crate) fn write_program(&self, name: &str, script: &str) {
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(self.0.join(name))
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = writer.stdin.take().unwrap();
+        write!(input, "#!/bin/sh\n{script}\n").unwrap();
+        drop(input);
+        assert!(writer.wait().unwrap().success());
     }
 }
 

@@ -116,7 +116,7 @@ mod tests {
         let (sender, receiver) = channel();
         let pipe = path.clone();
         thread::spawn(move || sender.send(Content::read(&pipe, 100).err()));
-        let answer = receiver.recv_timeout(Duration::from_secs(5));
+        let answer = receiver.recv_timeout(Duration::from_secs(60));
         let _ = fs::remove_file(path);
         let refusal = ReadError::Unusable("is not a regular file".to_owned());
         assert_eq!(answer, Ok(Some(refusal)));

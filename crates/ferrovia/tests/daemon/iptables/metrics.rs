@@ -101,8 +101,7 @@ fn failed_writes_are_counted() {
     });
     // And all is mended at once.
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
-    let log = node.log();
-    assert!(log.contains("the line was: -D KUBE-SERVICES"), "{log}");
+    node.wait_for_log("the line was: -D KUBE-SERVICES");
 }
 
 #[test]

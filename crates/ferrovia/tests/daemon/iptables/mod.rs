@@ -28,7 +28,7 @@ use super::support::{Node, wait_at_most};
 
 /// How long a comparison of all rules may be away. It is due after a hundred times what reading them takes, which on a loaded machine may
 /// be much more than the sync period.
-const NEXT_COMPARISON: Duration = Duration::from_secs(120);
+const NEXT_COMPARISON: Duration = Duration::from_secs(300);
 
 const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
 
