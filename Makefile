@@ -27,6 +27,8 @@ demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
 	$(TARGET)/release/ferrovia-demo --ferrovia $(TARGET)/release/ferrovia --manifests examples $(if $(KEEP),--keep)
 
+# Most tests wait most of the time, for a daemon, a packet or a browser.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 test: test-tools
 	$(CARGO) test --workspace
 
