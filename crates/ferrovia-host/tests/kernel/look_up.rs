@@ -48,10 +48,8 @@ fn answers_end_with_the_first_that_is_missing() {
         assert_eq!(found(TABLE, &[key(1)]), [], "it is empty");
         apply(&mut Nft::open().unwrap(), family, sample::elements(family));
         let [first, missing] = [key(1), key(9999)];
-        assert_eq!(
-            found(TABLE, &[first.clone(), missing.clone(), first.clone()]),
-            [first.clone()]
-        );
+        let asked = [first.clone(), missing.clone(), first.clone()];
+        assert_eq!(found(TABLE, &asked), asked[..1]);
         assert_eq!(found(TABLE, &[missing, first.clone()]), []);
         assert_eq!(found("another", &[first]), []);
     });
