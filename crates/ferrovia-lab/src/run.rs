@@ -24,7 +24,7 @@ const VERDICT_TRIES: usize = 4;
 pub enum Patience {
     /// What should come has time to come, however busy the machine is.
     Long,
-    /// For whoever asks again and again until it is right: no call takes longer than this.
+    /// For whoever asks again and again until it is right: no single call is worth a long wait.
     Short,
 }
 
@@ -245,7 +245,8 @@ impl Calls<'_> {
         }
     }
 
-    /// What becomes of some calls at the same time. Where TCP had to send a packet again it is a drop, but for the second chances.
+    /// What becomes of some calls at the same time. Where TCP had to send a packet again it is a
+    /// drop, once the second chances are used up.
     fn seen(&mut self, count: usize, wait: Duration) -> Vec<Outcome> {
         loop {
             let Route { to, protocol, .. } = *self.route;
