@@ -26,6 +26,7 @@ use self::report::{FirstSync, Preflight, Reporter, WhenReady};
 use self::takeover::Patience;
 use crate::admin::{About, Admin, History, Looker};
 use crate::config::{Action, Config, Source};
+use crate::conntrack::fill;
 use crate::conntrack::limits::{self, Finding};
 use crate::conntrack::worker::{Cleaned, Cleaner};
 use crate::families;
@@ -70,6 +71,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     // Watched before it is read: what changes in between is then told a second time, but never missed.
     watch::watch_signals(inputs.clone())?;
     watch::watch_addresses(inputs.clone())?;
+    watch::spawn("flows", fill::watch)?;
     if let Some(file) = config.config_file.clone() {
         watch::watch_config(file, inputs.clone())?;
     }
@@ -266,28 +268,21 @@ fn admin(
     ))
 }
 
+/// What failed is tried again, and the thread that cleans up tells of it.
 fn count_cleaned(metrics: &Metrics, cleaned: Cleaned) {
     let Cleaned {
         family,
         took,
         result,
     } = cleaned;
-    match result {
-        Ok(removed) => {
-            if removed.total() > 0 {
-                tracing::info!(%family, ?took, flows = removed.total(), "removed UDP flows that led nowhere");
-            }
-            let by_reason = [
-                ("endpoint_gone", removed.endpoint_gone),
-                ("untranslated", removed.untranslated),
-                ("service_gone", removed.service_gone),
-            ];
-            let by_reason = by_reason.map(|(reason, flows)| (reason, flows as u64));
-            metrics.conntrack_cleaned(family, took, by_reason);
-        }
-        Err(error) => {
-            tracing::warn!(%family, %error, "cannot remove UDP flows that lead nowhere; trying again");
-        }
+    if let Ok(removed) = result {
+        let by_reason = [
+            ("endpoint_gone", removed.endpoint_gone),
+            ("untranslated", removed.untranslated),
+            ("service_gone", removed.service_gone),
+        ];
+        let by_reason = by_reason.map(|(reason, flows)| (reason, flows as u64));
+        metrics.conntrack_cleaned(family, took, by_reason);
     }
 }
 
