@@ -10,14 +10,14 @@ use ferrovia_lab::{Place, Role};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::Mode;
-use crate::churn::STEADY;
+use crate::churn::{CANARY, STEADY};
 use crate::flows::Crowd;
 use crate::injected::{ADDRESSES, Injection, LISTENER, WRITER, Whose};
 use crate::limits::{FERROVIA, Limits};
 use crate::model::Trouble;
 use crate::scene::Scene;
 use crate::stage::{HEALTH, METRICS};
-use crate::traffic::who_answers_at;
+use crate::traffic::{who_answers, who_answers_at};
 
 /// So often is the kernel asked again at most while it refuses everything, for each family and however many changes come. Without a pause
 /// it would be a hundred times.
@@ -159,7 +159,7 @@ impl Scene<'_> {
             let crowding = scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     crowd.keep_full()?;
-                    thread::sleep(Duration::from_millis(5));
+                    thread::sleep(Duration::from_millis(1));
                 }
                 anyhow::Ok(crowd)
             });
@@ -178,6 +178,9 @@ impl Scene<'_> {
 
     /// What must be so while nobody gets a new connection.
     fn without_room(&self) -> anyhow::Result<()> {
+        self.stage.until("a new connection is dropped", || {
+            Ok(who_answers(self.stage, CANARY)?.is_none())
+        })?;
         self.stage.on_node("nft", &[UNTRACKED])?;
         self.stage.until("the log tells of a full table", || {
             Ok(self.stage.has_said("connection tracking's table is full"))
