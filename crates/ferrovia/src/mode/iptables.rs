@@ -61,9 +61,12 @@ pub(super) fn covers_loopback(node_ports: &NodePortSetting, family: Family) -> b
     match node_ports {
         NodePortSetting::Any => true,
         NodePortSetting::Primary => false,
-        NodePortSetting::Cidrs(nets) => nets
-            .iter()
-            .any(|net| loopback.contains(net) || net.contains(&loopback.network())),
+        NodePortSetting::Cidrs(nets) => {
+            let mut of_family = nets.iter().filter(|net| Family::of_net(net) == family);
+            let covers = |net: &IpNet| loopback.contains(net) || net.contains(&loopback.network());
+            // Ranges of the other family alone leave this one unrestricted.
+            of_family.clone().next().is_none() || of_family.any(covers)
+        }
     }
 }
 
@@ -216,9 +219,11 @@ mod tests {
         assert!(covers(&["127.0.2.0/28"]));
         assert!(covers(&["64.0.0.0/2"]));
         assert!(!covers(&["128.0.2.0/28"]));
-        assert!(!covers(&["::1/128"]));
+        assert!(covers(&["2001:db8::/32"]), "IPv4 is not restricted");
+        assert!(!covers(&["2001:db8::/32", "10.0.0.0/8"]));
         assert!(!covers_loopback(&NodePortSetting::Primary, Family::V4));
-        let six = NodePortSetting::Cidrs(vec!["::/0".parse().unwrap()]);
-        assert!(covers_loopback(&six, Family::V6) && !covers_loopback(&six, Family::V4));
+        let mixed = ["::/0", "10.0.0.0/8"].map(|net| net.parse().unwrap());
+        let mixed = NodePortSetting::Cidrs(mixed.into());
+        assert!(covers_loopback(&mixed, Family::V6) && !covers_loopback(&mixed, Family::V4));
     }
 }
