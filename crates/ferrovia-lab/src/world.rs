@@ -30,6 +30,8 @@ pub struct Spec {
     pub ports: Vec<u16>,
     /// The ports on which every pod answers HTTP requests.
     pub http_ports: Vec<u16>,
+    /// The ports on which the pods in the nodes' own networks answer, over TCP and UDP; all others are the nodes'.
+    pub host_ports: Vec<u16>,
     /// Whether the local pods are on a bridge, `cbr0`, instead of on a routed link each.
     pub bridge: bool,
 }
@@ -39,6 +41,7 @@ impl Default for Spec {
         Self {
             ports: vec![53, 80, 443, 5000, 8080, 8081, 8443, 9090, 9376, 9999],
             http_ports: vec![],
+            host_ports: vec![6443],
             bridge: false,
         }
     }
@@ -85,7 +88,7 @@ impl World {
             spec,
             next_source_port: AtomicU16::new(SOURCE_PORTS.0),
         };
-        for pod in Pod::ALL {
+        for pod in Pod::ALL.into_iter().chain(Pod::HOST_NETWORK) {
             world.start(pod)?;
         }
         Ok(world)
@@ -138,7 +141,12 @@ impl World {
     pub fn start(&self, pod: Pod) -> Result<(), Error> {
         let sockets = {
             let _inside = self.enter(pod.role())?;
-            servers::listen(pod, &self.spec.ports, &self.spec.http_ports)
+            let (ports, http_ports) = if Pod::HOST_NETWORK.contains(&pod) {
+                (&self.spec.host_ports, &Vec::new())
+            } else {
+                (&self.spec.ports, &self.spec.http_ports)
+            };
+            servers::listen(pod, ports, http_ports)
                 .map_err(failed(format!("listen in {}", pod.name())))?
         };
         self.servers

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use ferrovia_core::dialect::nft::{
-    Element, Key, Observed, ObservedElement, ObservedSet, SetSpec,
-};
+use ferrovia_core::dialect::nft::{Element, Key, Observed, ObservedElement, ObservedSet, SetSpec};
 use ferrovia_core::family::Family;
 
 use super::decode::{Elements, RawElement};
