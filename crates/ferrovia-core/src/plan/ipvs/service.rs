@@ -66,8 +66,8 @@ impl<'a> Maker<'a> {
                 self.load_balancer(at);
             }
             Frontend::NodePort(number) => {
-                let own = self.context.node_port_addresses().iter();
-                addresses.extend(own.map(|ip| SocketAddr::new(*ip, number)));
+                let protocol = self.port.protocol();
+                addresses.extend(self.context.node_port_servers(number, protocol));
                 self.node_port(number);
             }
         }

@@ -128,7 +128,12 @@ fn sets_that_are_narrow_strange_or_half_made_are_replaced() {
 /// By their names is told what a predecessor left and what is ours.
 #[test]
 fn our_own_chains_are_those_we_write() {
-    let context = Context::new(Family::V4, &IpvsOptions::default(), &node());
+    let context = Context::new(
+        Family::V4,
+        &IpvsOptions::default(),
+        &node(),
+        BTreeSet::new(),
+    );
     let written = rules::chains(&context).into_iter();
     let written: BTreeSet<_> = written
         .map(|chain| (chain.table, chain.name))
