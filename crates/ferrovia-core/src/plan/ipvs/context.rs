@@ -98,6 +98,11 @@ impl Context {
         addresses.map(move |address| SocketAddr::new(*address, port))
     }
 
+    /// An address of the node is in a range.
+    pub(super) fn covers_node(&self, net: &IpNet) -> bool {
+        self.node.addresses.iter().any(|ip| net.contains(ip))
+    }
+
     /// An address of the node itself. The kernel knows it for its own without our device, and may not lose it with our device.
     pub(super) fn is_nodes(&self, ip: IpAddr) -> bool {
         self.node.addresses.contains(&ip)

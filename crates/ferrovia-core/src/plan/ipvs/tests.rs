@@ -479,6 +479,11 @@ fn source_ranges_are_spelt_as_the_tool_spells_them() {
     );
     assert!(out(&lab).is_empty(), "{plan}");
     assert!(lab.restart().is_empty());
+    // Not so where a range covers the load balancer and not the node.
+    lab.set(restricted(&["203.0.113.0/24"]));
+    assert_eq!(out(&lab).len(), 1);
+    let plan = lab.set(restricted(&["192.168.0.0/16", "203.0.113.0/24"]));
+    assert!(out(&lab).is_empty(), "{plan}");
 }
 
 #[test]
