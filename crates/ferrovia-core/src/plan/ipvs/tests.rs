@@ -531,7 +531,7 @@ fn a_nodes_address_that_a_service_lists_goes_before_a_node_port() {
         assert_eq!(lab.meaning(), lab.fresh().meaning());
     };
     lab.set(by_address("192.168.1.10"));
-    lab.set(by_node_port.clone());
+    lab.set(by_node_port);
     serves(&lab, "10.244.1.4:8080");
     lab.set(by_address("203.0.113.9"));
     serves(&lab, "10.244.1.2:8080");
