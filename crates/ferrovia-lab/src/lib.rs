@@ -28,6 +28,7 @@ pub mod document;
 pub mod flow;
 pub mod fuzz;
 pub mod interrupt;
+mod iproute;
 mod judge;
 pub mod layout;
 mod neighbours;

@@ -1,9 +1,9 @@
-//! The `ip` commands and kernel settings that make a world what [`crate::layout`] says.
+//! The commands, in the language of `ip`, and the kernel settings that make a world what [`crate::layout`] says.
 //!
 //! Links have no subnets of their own: routes are written out one by one, with their source
 //! address, so that a source address never depends on the link a packet takes.
 //!
-//! Everything here is text and a function of its arguments; [`crate::world`] runs it.
+//! Everything here is text and a function of its arguments; [`crate::world`] has it carried out by [`crate::iproute`].
 
 use crate::layout::{Pod, Role};
 

@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
+use crate::iproute;
 use crate::layout::{self, Pod, Role};
 use crate::neighbours;
 use crate::servers::{self, Servers};
@@ -230,7 +231,7 @@ impl Namespaces {
             }
         };
         namespaces.set_sysctls()?;
-        ip(&["-batch", "-"], &wiring::links(name))?;
+        iproute::run(&wiring::links(name)).map_err(failed("make links"))?;
         namespaces.configure(bridge)?;
         Ok(namespaces)
     }
@@ -267,38 +268,24 @@ impl Namespaces {
 
     /// Gives every namespace its addresses and routes, then sees to it that its links carry.
     fn configure(&self, bridge: bool) -> Result<(), Error> {
-        self.everywhere(|role| wiring::configuration(role, bridge))?;
-        self.everywhere(wiring::settle)?;
-        self.in_each(neighbours::wait_until_found)
+        self.in_each(|role| iproute::run(&wiring::configuration(role, bridge)))
+            .map_err(failed("set up links"))?;
+        self.in_each(|role| iproute::run(&wiring::settle(role)))
+            .map_err(failed("look at links"))?;
+        self.in_each(|_| neighbours::wait_until_found())
             .map_err(failed("wait for IPv6 addresses"))
     }
 
     /// Does something in every namespace in turn, in a thread that is not needed afterwards.
-    fn in_each(&self, action: fn() -> io::Result<()>) -> io::Result<()> {
+    fn in_each(&self, action: impl Fn(Role) -> io::Result<()> + Sync) -> io::Result<()> {
         let go_round = || {
             Role::ALL.into_iter().try_for_each(|role| {
                 sys::enter(self.get(role).handle.as_fd())?;
-                action()
+                action(role)
             })
         };
         std::thread::scope(|scope| scope.spawn(go_round).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// Runs `ip -batch` in every namespace, in all at the same time.
-    fn everywhere(&self, lines: impl Fn(Role) -> String) -> Result<(), Error> {
-        let started: Vec<_> = Role::ALL
-            .into_iter()
-            .map(|role| {
-                start_ip(
-                    &["-n", self.get(role).name.as_str(), "-batch", "-"],
-                    &lines(role),
-                )
-            })
-            .collect();
-        // Every child is waited for, also after one failed.
-        let finished: Vec<_> = started.into_iter().map(|child| finish_ip(child?)).collect();
-        finished.into_iter().collect()
     }
 }
 
@@ -386,7 +373,8 @@ fn owner(name: &str) -> Option<u32> {
     name.strip_prefix("fv-")?.split('-').next()?.parse().ok()
 }
 
-fn name_path(name: &str) -> PathBuf {
+/// Where a namespace's name is.
+pub(crate) fn name_path(name: &str) -> PathBuf {
     Path::new(NAMES).join(name)
 }
 
@@ -400,10 +388,6 @@ fn sysctl_path(key: &str) -> PathBuf {
 
 /// Runs `ip` to its end, with lines to read.
 fn ip(arguments: &[&str], lines: &str) -> Result<(), Error> {
-    finish_ip(start_ip(arguments, lines)?)
-}
-
-fn start_ip(arguments: &[&str], lines: &str) -> Result<(String, Child), Error> {
     let mut child = Command::new("ip")
         .args(arguments)
         .stdin(Stdio::piped())
@@ -415,16 +399,15 @@ fn start_ip(arguments: &[&str], lines: &str) -> Result<(String, Child), Error> {
         // Where `ip` gave up reading, its exit status and words tell more than the broken pipe.
         let _ = stdin.write_all(lines.as_bytes());
     }
-    Ok((arguments.join(" "), child))
-}
-
-fn finish_ip((arguments, child): (String, Child)) -> Result<(), Error> {
     let output = child.wait_with_output().map_err(failed("wait for ip"))?;
     if output.status.success() {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Ip { arguments, stderr })
+    Err(Error::Ip {
+        arguments: arguments.join(" "),
+        stderr,
+    })
 }
 
 fn failed(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {

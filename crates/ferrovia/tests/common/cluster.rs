@@ -122,10 +122,9 @@ impl<'w> Cluster<'w> {
         let (installed, addresses) = {
             let _inside = enter(world);
             match way {
-                Way::Nft => {}
+                // In ipvs mode there are no other tools than those of the one kind.
+                Way::Nft | Way::Ipvs => {}
                 Way::Iptables(backend) => say_which(world, backend),
-                // User-mode Linux has no nf_tables.
-                Way::Ipvs => say_which(world, Backend::Legacy),
                 Way::Userspace => say_which(world, Backend::Nft),
             }
             let installed = mode.install(true).expect("the mode works here");
