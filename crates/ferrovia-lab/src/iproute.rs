@@ -8,9 +8,11 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use crate::netns;
 use crate::sys;
-use crate::world::name_path;
 
 /// The kernel's numbers: kinds of messages.
 const NEW_LINK: u16 = 16;
@@ -29,6 +31,7 @@ const NEW_ONLY: u16 = 0x200 | 0x400;
 /// Attributes of links.
 const LINK_NAME: u16 = 3;
 const LINK_MASTER: u16 = 10;
+const LINK_STATE: u16 = 16;
 const LINK_INFO: u16 = 18;
 const LINK_NAMESPACE: u16 = 28;
 const INFO_KIND: u16 = 1;
@@ -51,6 +54,9 @@ const NEIGHBOUR_HARDWARE: u16 = 2;
 
 /// What stands in fixed headers.
 const LINK_UP: u32 = 1;
+const LINK_HEADER_LEN: usize = 16;
+/// The state of a link that carries.
+const STATE_UP: u8 = 6;
 const ADDRESS_WITHOUT_DETECTION: u8 = 2;
 const MAIN_TABLE: u8 = 254;
 const MADE_BY_HAND: u8 = 3;
@@ -60,6 +66,8 @@ const UNICAST: u8 = 1;
 const ROUTE_ON_LINK: u32 = 4;
 const NEIGHBOUR_PERMANENT: u16 = 0x80;
 
+/// Much longer than any machine takes; only a fault is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Length of a message's header.
 const HEADER_LEN: usize = 16;
 
@@ -71,6 +79,24 @@ pub(crate) fn run(lines: &str) -> io::Result<()> {
         route.command(&words).map_err(|error| {
             io::Error::new(error.kind(), format!("ip {}: {error}", line.trim()))
         })?;
+    }
+    Ok(())
+}
+
+/// Waits until links of the calling thread's network namespace carry packets.
+///
+/// When the second end of a pair comes up, the kernel makes the first one carry a little later, up to a second on older kernels, and loses
+/// what is sent by it until then: a call that begins with a lost packet is a second late.
+pub(crate) fn wait_until_carrying(links: &[String]) -> io::Result<()> {
+    let mut route = Route::open()?;
+    let deadline = Instant::now() + PATIENCE;
+    for link in links {
+        while !route.is_carrying(link)? {
+            if deadline < Instant::now() {
+                return Err(io::Error::other(format!("the link {link} does not carry")));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
     Ok(())
 }
@@ -96,7 +122,7 @@ impl Route {
             ["link", "add", name, "type", "bridge"] => {
                 let info = Attributes::default().text(INFO_KIND, "bridge");
                 let link = Attributes::behind(&link_header(0, 0)).text(LINK_NAME, name);
-                self.ask(NEW_LINK, NEW_ONLY, link.nested(LINK_INFO, info))
+                self.ask(NEW_LINK, NEW_ONLY, link.nested(LINK_INFO, &info))
             }
             [
                 "link",
@@ -112,7 +138,6 @@ impl Route {
                 "netns",
                 peers_namespace,
             ] => self.add_pair((name, namespace), (peer, peers_namespace)),
-            ["link", "show", "dev", name] => self.number_now(name).map(drop),
             ["link", "set", name, "up"] => {
                 let header = link_header(self.number(name)?, LINK_UP);
                 self.ask(NEW_LINK, 0, Attributes::behind(&header))
@@ -126,9 +151,9 @@ impl Route {
                 let hairpin = Attributes::default().with(PORT_HAIRPIN, &[1]);
                 let info = Attributes::default()
                     .text(INFO_PORT_KIND, "bridge")
-                    .nested(INFO_PORT_DATA, hairpin);
+                    .nested(INFO_PORT_DATA, &hairpin);
                 let link = Attributes::behind(&link_header(self.number(name)?, 0));
-                self.ask(NEW_LINK, 0, link.nested(LINK_INFO, info))
+                self.ask(NEW_LINK, 0, link.nested(LINK_INFO, &info))
             }
             ["addr", "add", address, "dev", name, ref options @ ..] => {
                 self.add_address(address, name, options)
@@ -151,18 +176,18 @@ impl Route {
 
     /// Two ends of a link, each with its namespace.
     fn add_pair(&mut self, one: (&str, &str), other: (&str, &str)) -> io::Result<()> {
-        let open = |name| File::open(name_path(name));
+        let open = |name| File::open(netns::path(name));
         let (one_in, other_in) = (open(one.1)?, open(other.1)?);
         let end = |name, namespace: &File| {
             Attributes::behind(&link_header(0, 0))
                 .text(LINK_NAME, name)
                 .with(LINK_NAMESPACE, &namespace.as_raw_fd().to_ne_bytes())
         };
-        let peer = Attributes::default().nested(VETH_PEER, end(other.0, &other_in));
+        let peer = Attributes::default().nested(VETH_PEER, &end(other.0, &other_in));
         let info = Attributes::default()
             .text(INFO_KIND, "veth")
-            .nested(INFO_DATA, peer);
-        let link = end(one.0, &one_in).nested(LINK_INFO, info);
+            .nested(INFO_DATA, &peer);
+        let link = end(one.0, &one_in).nested(LINK_INFO, &info);
         self.ask(NEW_LINK, NEW_ONLY, link)
     }
 
@@ -279,16 +304,21 @@ impl Route {
         if let Some(number) = self.numbers.get(name) {
             return Ok(*number);
         }
-        let number = self.number_now(name)?;
+        let number = number_at(&self.link(name)?, HEADER_LEN + 4)?;
         self.numbers.insert(name.to_owned(), number);
         Ok(number)
     }
 
-    /// The number of a link, asked of the kernel, which brings what it knows of the link up to date first.
-    fn number_now(&mut self, name: &str) -> io::Result<u32> {
+    fn is_carrying(&mut self, name: &str) -> io::Result<bool> {
+        let link = self.link(name)?;
+        let attributes = link.get(HEADER_LEN + LINK_HEADER_LEN..).unwrap_or_default();
+        Ok(find(attributes, LINK_STATE) == Some(&[STATE_UP]))
+    }
+
+    /// What the kernel says of a link.
+    fn link(&mut self, name: &str) -> io::Result<Vec<u8>> {
         let question = Attributes::behind(&link_header(0, 0)).text(LINK_NAME, name);
-        let answer = self.exchange(GET_LINK, 0, question)?;
-        number_at(&answer, HEADER_LEN + 4)
+        self.exchange(GET_LINK, 0, question)
     }
 
     /// Asks the kernel to do something.
@@ -343,7 +373,7 @@ impl Attributes {
         self.with(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    fn nested(self, kind: u16, value: Self) -> Self {
+    fn nested(self, kind: u16, value: &Self) -> Self {
         self.with(kind, &value.0)
     }
 }
@@ -353,8 +383,24 @@ fn link_header(number: u32, flags: u32) -> Vec<u8> {
     [0, number, flags, flags].map(u32::to_ne_bytes).concat()
 }
 
+/// The value of an attribute.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let (header, _) = attributes.split_first_chunk::<4>()?;
+        let [low, high, kind_low, kind_high] = *header;
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        if u16::from_ne_bytes([kind_low, kind_high]) == wanted {
+            return attributes.get(4..length);
+        }
+        // One that claims to be shorter than its own header would be looked at for ever.
+        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+    }
+}
+
 fn number_at(message: &[u8], at: usize) -> io::Result<u32> {
-    let bytes = message.get(at..at + 4).and_then(|four| four.try_into().ok());
+    let bytes = message
+        .get(at..at + 4)
+        .and_then(|four| four.try_into().ok());
     bytes.map(u32::from_ne_bytes).ok_or_else(unknown)
 }
 
@@ -385,4 +431,32 @@ fn bytes(address: IpAddr) -> Vec<u8> {
 /// The wiring says something that is not understood here, or the kernel does.
 fn unknown() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidInput)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_where_they_were_put() {
+        let inner = Attributes::default().text(1, "veth");
+        let written = Attributes::default().with(3, &[7]).nested(18, &inner);
+        assert_eq!(find(&written.0, 3), Some(&[7][..]));
+        let inner = find(&written.0, 18).unwrap();
+        assert_eq!(find(inner, 1), Some(&b"veth\0"[..]));
+        assert_eq!(find(&written.0, 4), None);
+        assert_eq!(find(&[0; 64], 4), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_with_its_line() {
+        for line in [
+            "link frobnicate eth0",
+            "route add default dev lo",
+            "addr add 1 dev lo",
+        ] {
+            let error = run(line).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("ip {line}: ")), "{error}");
+        }
+    }
 }

@@ -32,6 +32,7 @@ mod iproute;
 mod judge;
 pub mod layout;
 mod neighbours;
+mod netns;
 pub mod run;
 mod sctp;
 pub mod servers;

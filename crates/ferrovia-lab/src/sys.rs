@@ -12,7 +12,9 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -24,6 +26,12 @@ use libc::{c_int, c_short, c_void, socklen_t};
 pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns takes two integers; the descriptor is open while it is borrowed.
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Moves the calling thread, and no other, into a network namespace that is new.
+pub(crate) fn enter_new_network() -> io::Result<()> {
+    // SAFETY: unshare takes an integer, and of this thread's things only the network is its own then.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
 }
 
 /// Makes a command start inside a network namespace.
@@ -70,6 +78,34 @@ pub(crate) fn mount(kind: &str, target: &str) -> io::Result<()> {
     // SAFETY: all strings are alive and end with a zero; these kinds take no data.
     let mounted = unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, null()) };
     checked(mounted).map(drop)
+}
+
+/// Shows a file or a folder, with all that is mounted in it, at another place too.
+pub(crate) fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    mount_as(source, target, libc::MS_BIND | libc::MS_REC)
+}
+
+/// Has whatever is mounted or unmounted below a mount be so in all mount namespaces.
+pub(crate) fn share_mounts(target: &Path) -> io::Result<()> {
+    mount_as(Path::new(""), target, libc::MS_SHARED | libc::MS_REC)
+}
+
+fn mount_as(source: &Path, target: &Path, flags: libc::c_ulong) -> io::Result<()> {
+    let (source, target) = (c_path(source)?, c_path(target)?);
+    let kind = c"none".as_ptr();
+    // SAFETY: all strings are alive and end with a zero; these flags take no data.
+    checked(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, null()) }).map(drop)
+}
+
+/// Takes a mount away, whoever still uses it.
+pub(crate) fn unmount(target: &Path) -> io::Result<()> {
+    let target = c_path(target)?;
+    // SAFETY: the string is alive and ends with a zero.
+    checked(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) }).map(drop)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// Loads a kernel module from its file.
