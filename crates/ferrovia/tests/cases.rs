@@ -23,17 +23,6 @@ use ferrovia_lab::run::Session;
 use ferrovia_lab::uml::{self, suite};
 use ferrovia_lab::world::{Spec, World};
 
-/// What is played in user-mode Linux unless somebody asks for more: all cases take a guest a quarter of an hour. `MODES=ipvs` plays all.
-const ALWAYS_INSIDE: [&str; 8] = [
-    "clusterip/",
-    "dualstack/",
-    "loadbalancer/",
-    "nodeport/",
-    "noendpoints/",
-    "policy/",
-    "protocols/",
-    "sourceranges/",
-];
 /// A guest has one core and starts programs slowly, so there are two.
 const GUESTS: usize = 2;
 /// Tells a guest which cases are its own.
@@ -67,8 +56,7 @@ fn main() -> ExitCode {
 /// Leaves nothing on the search path but what is of use inside. User-mode Linux has no nf_tables for IP, and where there are no tools for
 /// that, finding out which ones to use takes the start of two programs instead of a dozen.
 fn offer_few_tools() {
-    const TOOLS: [&str; 7] = [
-        "ip",
+    const TOOLS: [&str; 6] = [
         "iptables-legacy",
         "iptables-legacy-save",
         "iptables-legacy-restore",
@@ -156,13 +144,6 @@ fn chosen(ways: &[Way]) -> Option<Vec<Way>> {
 fn runs(ways: &[Way]) -> Vec<(PathBuf, Way)> {
     let ways = chosen(ways).unwrap_or_default();
     let files = case_files().into_iter();
-    let is_played = |file: &PathBuf| {
-        let file = file.to_string_lossy();
-        !suite::is_inside()
-            || std::env::var_os("MODES").is_some()
-            || ALWAYS_INSIDE.iter().any(|part| file.contains(part))
-    };
-    let files = files.filter(is_played);
     let runs = files.flat_map(|file| ways.iter().map(move |way| (file.clone(), *way)));
     let share = std::env::var(SHARE_OF_GUEST).ok();
     let share: Option<usize> = share.and_then(|share| share.parse().ok());

@@ -162,6 +162,10 @@ impl<'w> Cluster<'w> {
         let _inside = enter(self.world);
         let mut outcomes = self.engine.sync();
         outcomes.extend(self.engine.tidy());
+        if self.way == Way::Ipvs {
+            let waited = self.world.wait_for_addresses(Role::Node);
+            waited.expect("the services' addresses become the node's own");
+        }
         outcomes
             .into_iter()
             .filter_map(|outcome| Some(outcome.result.err()?.to_string()))
