@@ -13,7 +13,7 @@ use ferrovia_core::plan::ipvs::{
 };
 use ferrovia_core::plan::{Found, Plan, Planner};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier, Timeouts, settings};
-use ferrovia_host::link::DummyDevice;
+use ferrovia_host::link::{self, DummyDevice};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::sysctl::Files;
 use ferrovia_host::{Applier, addr, iptables, probe};
@@ -119,7 +119,7 @@ fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
 /// come: what another mode translates never gets as far as IPVS.
 pub(super) fn remove(patience: Duration) -> Result<Vec<String>, SyncError> {
     // Without the device there is nothing of ours, and nobody's modules need to be loaded to find that out.
-    if DummyDevice::open(DEVICE)?.find()?.is_none() {
+    if !has_device()? {
         return Ok(Vec::new());
     }
     let mut leftovers = Leftovers::read()?;
@@ -131,6 +131,15 @@ pub(super) fn remove(patience: Duration) -> Result<Vec<String>, SyncError> {
         );
     }
     leftovers.remove()
+}
+
+/// Whether the mode's device is there. With one of another kind by its name the mode cannot have run.
+fn has_device() -> Result<bool, SyncError> {
+    match DummyDevice::open(DEVICE)?.find() {
+        Ok(number) => Ok(number.is_some()),
+        Err(link::Error::Foreign { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the mode left, of both families. All is read before anything is removed, because the device tells which servers are ours.

@@ -171,7 +171,13 @@ fn other_modes_know_our_rules() {
             ..node()
         });
         lab.full(Found::Adopt);
-        assert!(!lab.sim.rules.chain("nat", "KUBE-SERVICES").unwrap().is_empty());
+        assert!(
+            !lab.sim
+                .rules
+                .chain("nat", "KUBE-SERVICES")
+                .unwrap()
+                .is_empty()
+        );
 
         let options = IptablesOptions::default();
         let mut iptables = IptablesPlanner::new(family, options);
