@@ -44,6 +44,8 @@ fn cleaning_up_leaves_nothing_of_ours() {
         .unwrap();
     lab.set(service(1, &[endpoint(2, 1)]));
     let plan = cleanup(Family::V4, &lab.sim.observed(), &node().addresses);
+    // By the device is told that something is left, so nothing comes behind it.
+    assert_eq!(plan.steps.last(), Some(&Step::NoDevice));
     lab.write(&plan);
     let state = &lab.sim.state;
     assert!(!state.device && state.servers.is_empty() && state.sets.is_empty());
