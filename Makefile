@@ -4,7 +4,8 @@
 #   make test         every test: unit, property, fuzz (briefly), cases on the real kernel, ipvs in user-mode Linux, faults, the page in a browser
 #   make bench        the figures, as tables with ratios measured in the same run, and docs/performance.md of them (BENCH_QUICK=1: the small
 #                     sizes only, and no page)
-#   make soak         the daemon under faults and load, as a table (SOAK_SECONDS=120 of faults, SOAK_MODE=iptables, SOAK_BIG=1: 250,000 endpoints)
+#   make soak         the daemon under faults and load, as a table; docs/faults.md explains it (SOAK_SECONDS=120 of faults, SOAK_MODE=iptables,
+#                     SOAK_ONLY=conntrack: some faults, SOAK_BIG=0: no large clusters)
 #   make fuzz         every parser for SECONDS=60 each, from another beginning each time
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
@@ -27,6 +28,8 @@ demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
 	$(TARGET)/release/ferrovia-demo --ferrovia $(TARGET)/release/ferrovia --manifests examples $(if $(KEEP),--keep)
 
+# Most tests wait most of the time, for a daemon, a packet or a browser.
+test: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 test: test-tools
 	$(CARGO) test --workspace
 
@@ -36,6 +39,7 @@ bench: test-tools
 	$(if $(BENCH_QUICK),,./scripts/performance-page $(TARGET)/bench)
 
 soak: export SOAK_SECONDS ?= 120
+soak: export SOAK_BIG ?= 1
 soak: test-tools
 	$(CARGO) test --quiet -p ferrovia --test soak
 

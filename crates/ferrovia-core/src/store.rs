@@ -3,22 +3,23 @@
 //! The store keeps the parsed objects, shares the names in them, and tells which services an event touched. It has one writer and asks
 //! no clock. What becomes of the objects on this node is decided by the [builder](crate::desired::Builder).
 
+mod complaints;
 mod slices;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use self::complaints::{Complaints, shown_name, shown_object, unusable};
 use self::slices::SliceIndex;
 use crate::family::Family;
 use crate::model::node::Node;
 use crate::model::{
-    CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Unusable, Warning, Warnings,
-    excerpt, fold_nested, mirror, namespace_or_default, parse_cidr, valid_name,
+    CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Warning, Warnings, excerpt,
+    fold_nested, mirror, namespace_or_default, parse_cidr,
 };
 use crate::pod::PodMark;
 use crate::wire::{self, Kind, Object};
@@ -94,8 +95,7 @@ pub struct Store {
     listed: BTreeSet<Kind>,
     appearances: u64,
     touched: Touched,
-    /// A hash of the warnings each object last had, so that an author hears of a problem once and not at every update.
-    warned: HashMap<(Kind, String), u64>,
+    complaints: Complaints,
 }
 
 /// A Service and when it appeared.
@@ -118,7 +118,7 @@ impl Store {
             listed: BTreeSet::new(),
             appearances: 0,
             touched: Touched::default(),
-            warned: HashMap::new(),
+            complaints: Complaints::default(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Store {
         match event.borrow() {
             Event::Applied(object) => {
                 let warnings = self.apply(object);
-                self.only_news(object.kind(), object.metadata(), warnings)
+                (self.complaints).only_news(object.kind(), object.metadata(), warnings)
             }
             Event::Deleted {
                 kind,
@@ -138,7 +138,7 @@ impl Store {
                 name,
             } => {
                 self.delete(*kind, namespace, name);
-                self.warned.remove(&(*kind, object_name(namespace, name)));
+                self.complaints.forget(*kind, namespace, name);
                 Vec::new()
             }
             Event::Listed(kind) => {
@@ -395,77 +395,6 @@ impl Store {
             self.touched.node = true;
         }
         warnings.into_vec()
-    }
-
-    /// The warnings, unless the object had the same ones when it was last seen.
-    fn only_news(
-        &mut self,
-        kind: Kind,
-        metadata: &wire::Metadata,
-        warnings: Vec<Warning>,
-    ) -> Vec<Warning> {
-        if warnings.is_empty() && self.warned.is_empty() {
-            return warnings;
-        }
-        let object = (kind, object_name(&metadata.namespace, &metadata.name));
-        if warnings.is_empty() {
-            self.warned.remove(&object);
-            return warnings;
-        }
-        let mut hasher = DefaultHasher::new();
-        warnings.hash(&mut hasher);
-        let hash = hasher.finish();
-        if self.warned.insert(object, hash) == Some(hash) {
-            Vec::new()
-        } else {
-            warnings
-        }
-    }
-}
-
-/// The object's name for finding it again, whatever is in it. Not fit to be shown.
-fn object_name(namespace: &str, name: &str) -> String {
-    format!("{}/{name}", namespace_or_default(namespace))
-}
-
-/// Says why an object is not used, unless that is as it should be.
-fn unusable(kind: Kind, metadata: &wire::Metadata, reason: Unusable) -> Vec<Warning> {
-    match reason {
-        Unusable::NotOurs(_) => Vec::new(),
-        Unusable::Broken { field, problem } => {
-            let problem = format!("{problem}; the object is not used");
-            vec![Warning {
-                object: shown_object(kind, metadata),
-                field,
-                problem,
-            }]
-        }
-    }
-}
-
-/// `Kind namespace/name`, with names that may be hostile made fit to be shown.
-fn shown_object(kind: Kind, metadata: &wire::Metadata) -> String {
-    let (namespace, name) = (
-        namespace_or_default(&metadata.namespace),
-        metadata.name.as_str(),
-    );
-    if kind == Kind::Node {
-        format!("{} {}", kind.name(), shown_name(name))
-    } else {
-        format!(
-            "{} {}/{}",
-            kind.name(),
-            shown_name(namespace),
-            shown_name(name)
-        )
-    }
-}
-
-fn shown_name(name: &str) -> String {
-    if valid_name(name) {
-        name.into()
-    } else {
-        excerpt(name)
     }
 }
 

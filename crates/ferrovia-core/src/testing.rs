@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::desired::{
-    Builder, Delta, Endpoint, LocalSetting, NoEndpoints, NodePortSetting, ServicePort, Settings,
-    Update,
-};
+use crate::desired::{Builder, Delta, Endpoint, ServicePort, Settings, Update};
 use crate::family::{Family, PerFamily};
 use crate::model::{PortKey, Warning};
 use crate::store::{Event, Store};
@@ -76,17 +73,7 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings {
-        node_name: NODE.into(),
-        node_ips: PerFamily::default(),
-        local: LocalSetting::ClusterCidr(Vec::new()),
-        masquerade_all: false,
-        masquerade_bit: 14,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
-        node_ports: NodePortSetting::Any,
-        external_ips: true,
-    }
+    Settings::of_node(NODE)
 }
 
 /// A store and a builder, and a check that deltas tell the whole story.

@@ -1,12 +1,13 @@
 //! Everything of Ferrovia that reads from or writes to the kernel, and nothing else.
 //!
 //! Plans come in as values from `ferrovia-core`; what is found in the kernel goes back as values. No decision about services is taken here.
-//! [`netlink`] is the one codec for every netlink family, [`nft`] speaks nf_tables over it and [`conntrack`] connection tracking,
-//! [`ipvs`] the kernel's own load balancer, [`ipset`] sets and [`link`] the device that goes with them,
-//! [`addr`] reads the node's own addresses, [`sysctl`] reads and writes kernel settings, [`iptables`] removes what a predecessor left,
-//! [`exec`] runs other programs, [`signal`] waits for the end, [`memory`] keeps the heap small, [`privileges`] gives up what is not
-//! needed, [`probe`] says at start what this kernel lacks, [`survey`] reads what a node looks like, [`scratch`] makes a small network of
-//! its own to try rules out in, [`userspace`] carries connections and datagrams itself, and [`portals`] leads clients there.
+//!
+//! - The modes: [`nft`] speaks nf_tables, [`iptables`] runs the iptables tools, [`ipvs`] is the kernel's own load balancer with [`ipset`] and
+//!   the device in [`link`], [`userspace`] carries connections and datagrams itself and [`portals`] leads clients there.
+//! - Under them: [`netlink`] is the one codec for every netlink family, [`exec`] runs other programs.
+//! - The node: [`addr`] reads its addresses, [`sysctl`] its settings, [`conntrack`] its connections; [`probe`] says at start what the kernel
+//!   lacks, [`survey`] reads what the node looks like, [`scratch`] makes a small network of its own to try rules out in.
+//! - The process: [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
 #![deny(unsafe_code)]
 
 pub mod addr;
@@ -48,7 +49,8 @@ pub trait Applier {
     /// If it cannot be read.
     fn observe(&mut self) -> Result<Self::Observed, Self::Error>;
 
-    /// Writes a plan, all of it or nothing. Says whether there was anything to write.
+    /// Writes a plan: all of it or nothing where the kernel can do that, else in an order in which traffic is right between any two steps.
+    /// Says whether there was anything to write.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const USUALLY: Duration = Duration::from_millis(1500);
 
 /// No input may keep a parser busy for longer. Far more than any takes, even while the machine does other things.
-const LONGEST: Duration = Duration::from_secs(20);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// How much of an input is told when it is the cause of a failure.
 const TOLD: usize = 4096;

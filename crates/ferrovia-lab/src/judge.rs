@@ -133,6 +133,7 @@ fn near_share(count: usize, tries: usize, share: f64, endpoints: usize) -> bool 
 fn described(endpoint: SocketAddr) -> String {
     match Pod::ALL
         .into_iter()
+        .chain(Pod::HOST_NETWORK)
         .find(|pod| pod.address(endpoint.ip()) == endpoint.ip())
     {
         Some(pod) => format!("{endpoint} ({})", pod.name()),

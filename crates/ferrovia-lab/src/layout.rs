@@ -6,6 +6,7 @@
 //!        |  veth-a ..                             |
 //!      node ------------ eth1 ------------ node2 -+
 //!   198.51.100.10, .11                198.51.100.20
+//!   host                              host2
 //!        |  eth0               uplink: where unknown destinations go and vanish
 //!     outside
 //!   192.0.2.9, 192.0.2.77, 203.0.113.200
@@ -81,10 +82,14 @@ pub enum Pod {
     Y,
     /// Remote, 10.244.2.12.
     Z,
+    /// In the network of the node under test, under its address.
+    Host,
+    /// In the network of the second node, under its address.
+    Host2,
 }
 
 impl Pod {
-    /// Every pod, the local ones first.
+    /// Every pod with a network of its own, the local ones first.
     pub const ALL: [Self; 7] = [
         Self::A,
         Self::B,
@@ -98,6 +103,8 @@ impl Pod {
     pub const LOCAL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
     /// The pods of the second node.
     pub const REMOTE: [Self; 3] = [Self::X, Self::Y, Self::Z];
+    /// The pods in the nodes' own networks. They only answer; who calls from there is a node.
+    pub const HOST_NETWORK: [Self; 2] = [Self::Host, Self::Host2];
 
     /// The name in flow lines and in answers.
     pub fn name(self) -> &'static str {
@@ -109,6 +116,8 @@ impl Pod {
             Self::X => "pod-x",
             Self::Y => "pod-y",
             Self::Z => "pod-z",
+            Self::Host => "host",
+            Self::Host2 => "host2",
         }
     }
 
@@ -120,28 +129,30 @@ impl Pod {
             Self::C => Role::PodC,
             Self::D => Role::PodD,
             Self::X | Self::Y | Self::Z => Role::Far,
+            Self::Host => Role::Node,
+            Self::Host2 => Role::Node2,
         }
     }
 
     /// The IPv4 address.
     pub fn v4(self) -> Ipv4Addr {
-        let (node, host) = self.numbers();
-        Ipv4Addr::new(10, 244, node, host)
+        let [a, b, c, d] = match self.numbers() {
+            (0, host) => [198, 51, 100, host],
+            (node, host) => [10, 244, node, host],
+        };
+        Ipv4Addr::new(a, b, c, d)
     }
 
     /// The IPv6 address. Its last group reads like the last number of the IPv4 address.
     pub fn v6(self) -> Ipv6Addr {
         let (node, host) = self.numbers();
-        Ipv6Addr::new(
-            0xfd00,
-            0x10,
-            0x244,
-            u16::from(node),
-            0,
-            0,
-            0,
-            u16::from(host) + 6,
-        )
+        let [a, b, c, d] = match node {
+            0 => [0x2001, 0xdb8, 0x51, 0],
+            node => [0xfd00, 0x10, 0x244, u16::from(node)],
+        };
+        // Ten is written `::10`, and twenty `::20`.
+        let last = u16::from(host / 10) * 0x10 + u16::from(host % 10);
+        Ipv6Addr::new(a, b, c, d, 0, 0, 0, last)
     }
 
     /// The address of the family that `like` has.
@@ -153,8 +164,7 @@ impl Pod {
         }
     }
 
-    /// Which node the pod is on, and its number there. The IPv6 group is hexadecimal: 10 + 6 is
-    /// `::10`, and so on up to `::13`.
+    /// Which node's pod network the pod is in, 0 for the nodes' own, and its number there.
     fn numbers(self) -> (u8, u8) {
         match self {
             Self::A => (1, 10),
@@ -164,6 +174,8 @@ impl Pod {
             Self::X => (2, 10),
             Self::Y => (2, 11),
             Self::Z => (2, 12),
+            Self::Host => (0, 10),
+            Self::Host2 => (0, 20),
         }
     }
 }
@@ -263,6 +275,9 @@ mod tests {
         assert_eq!(Pod::A.v6().to_string(), "fd00:10:244:1::10");
         assert_eq!(Pod::D.v6().to_string(), "fd00:10:244:1::13");
         assert_eq!(Pod::Z.v6().to_string(), "fd00:10:244:2::12");
+        let host = [IpAddr::V4(Pod::Host.v4()), IpAddr::V6(Pod::Host.v6())];
+        assert_eq!(host, [NODE_ADDRESSES[0], NODE_ADDRESSES[2]]);
+        assert_eq!(Pod::Host2.v6().to_string(), "2001:db8:51::20");
     }
 
     #[test]

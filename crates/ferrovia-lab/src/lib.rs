@@ -14,6 +14,7 @@
 //! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
 //! - [`document`]: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
+//! - [`folder`], [`waiting`], [`namespace`], [`plain_http`]: what a test needs that needs no world.
 //! - [`fuzz`]: inputs for parsers, changed a little again and again.
 //! - [`uml`]: a kernel of our own, for what the machine's kernel lacks.
 //! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
@@ -26,22 +27,29 @@ pub mod case;
 pub mod client;
 pub mod document;
 pub mod flow;
+pub mod folder;
 pub mod fuzz;
 pub mod interrupt;
+mod iproute;
 mod judge;
 pub mod layout;
+pub mod namespace;
 mod neighbours;
+mod netns;
+pub mod plain_http;
 pub mod run;
 mod sctp;
 pub mod servers;
 mod sys;
 pub mod uml;
+pub mod waiting;
 mod wiring;
 pub mod world;
 
 pub use case::Case;
 pub use client::{Answer, Outcome};
 pub use flow::Line;
+pub use folder::Folder;
 pub use layout::{Place, Pod, Protocol, Role};
-pub use run::Session;
+pub use run::{Patience, Session};
 pub use world::{Spec, World};

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::{Answer, Call, Caller, DROP_WAIT, Outcome, PATIENCE, outcome_of};
 use crate::flow::{Action, Expectation, Flow, HeldState, Line, Route, Spread};
@@ -19,10 +19,39 @@ const PARALLEL: usize = 8;
 /// spoils only the first packet, or every other one, should be seen.
 const VERDICT_TRIES: usize = 4;
 
+/// How much a session bears with the machine it runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// What should come has time to come, however busy the machine is.
+    Long,
+    /// For whoever asks again and again until it is right: no single call is worth a long wait.
+    Short,
+}
+
+impl Patience {
+    /// How long to wait for an answer that should come.
+    fn answer(self) -> Duration {
+        match self {
+            Self::Long => PATIENCE,
+            Self::Short => Duration::from_millis(400),
+        }
+    }
+
+    /// How often a flow may call again because TCP had to send a packet twice. What a rule does to a
+    /// call it does to the next ones too; a machine that stood still for a second does not.
+    fn second_chances(self) -> usize {
+        match self {
+            Self::Long => 2,
+            Self::Short => 0,
+        }
+    }
+}
+
 /// The flows of one case, step by step: holds the connections that outlive a step.
 #[derive(Debug)]
 pub struct Session<'w> {
     world: &'w World,
+    patience: Patience,
     held: BTreeMap<String, Held>,
 }
 
@@ -35,8 +64,14 @@ struct Held {
 impl<'w> Session<'w> {
     /// A session in which nothing is held yet.
     pub fn new(world: &'w World) -> Self {
+        Self::with(world, Patience::Long)
+    }
+
+    /// The same with another patience.
+    pub fn with(world: &'w World, patience: Patience) -> Self {
         Self {
             world,
+            patience,
             held: BTreeMap::new(),
         }
     }
@@ -58,24 +93,31 @@ impl<'w> Session<'w> {
                 }
             }
         }
-        failures.extend(run_side_by_side(self.world, &together));
+        failures.extend(run_side_by_side(self.world, self.patience, &together));
         for (line, flow) in alone {
-            note(&mut failures, line, flow.run(self.world));
+            note(&mut failures, line, flow.run(self.world, self.patience));
         }
         failures.into_values().collect()
     }
 
     fn hold(&mut self, name: &str, route: &Route) -> Result<(), String> {
         let caller = enter(self.world, route)?;
-        let mut call = caller
-            .start(route.protocol, route.source(), route.to)
-            .map_err(|error| format!("cannot call: {error}"))?;
-        match call.finish(Instant::now() + PATIENCE) {
-            Outcome::Answer(Answer { endpoint, .. }) => {
-                self.held.insert(name.to_owned(), Held { call, endpoint });
-                Ok(())
+        let mut chances = self.patience.second_chances();
+        loop {
+            let mut call = caller
+                .start(route.protocol, route.source(), route.to)
+                .map_err(|error| format!("cannot call: {error}"))?;
+            match call.finish_at_first_try(Instant::now() + self.patience.answer()) {
+                Some(Outcome::Answer(Answer { endpoint, .. })) => {
+                    self.held.insert(name.to_owned(), Held { call, endpoint });
+                    return Ok(());
+                }
+                None if chances > 0 => chances -= 1,
+                other => {
+                    let saw = other.unwrap_or(Outcome::TimedOut);
+                    return Err(format!("expected an answer to hold, saw {saw}"));
+                }
             }
-            other => Err(format!("expected an answer to hold, saw {other}")),
         }
     }
 
@@ -84,7 +126,7 @@ impl<'w> Session<'w> {
             .held
             .get_mut(name)
             .ok_or("no connection of this name is held")?;
-        let answer = match (state, held.call.again(PATIENCE)) {
+        let answer = match (state, held.call.again(self.patience.answer())) {
             (HeldState::Closed, Err(error)) if ended(&error) => return Ok(()),
             (HeldState::Closed, Err(error)) => {
                 return Err(format!("expected it closed, saw {}", outcome_of(&error)));
@@ -111,15 +153,21 @@ impl<'w> Session<'w> {
 
 impl Flow {
     /// Makes the calls and judges them; the error says what was expected and what was seen.
-    pub fn run(&self, world: &World) -> Result<(), String> {
+    pub fn run(&self, world: &World, patience: Patience) -> Result<(), String> {
         let caller = enter(world, &self.route)?;
+        let calls = Calls {
+            caller,
+            route: &self.route,
+            patience,
+            second_chances: patience.second_chances(),
+        };
         match &self.expectation {
             Expectation::Answer {
                 endpoints,
                 source,
                 spread,
             } => {
-                let answers = self.collect_answers(&caller, endpoints, spread)?;
+                let answers = calls.collect_answers(endpoints, spread)?;
                 let is_node = |address| world.is_node_address(address);
                 judge::sources(&answers, self.route.place, *source, is_node)?;
                 let reached: Vec<SocketAddr> =
@@ -127,12 +175,12 @@ impl Flow {
                 judge::spread(&reached, endpoints, spread)
             }
             Expectation::Refused => {
-                self.expect_verdict(&caller, "refused", |seen| *seen == Outcome::Refused)
+                calls.expect_verdict("refused", |seen| *seen == Outcome::Refused)
             }
             Expectation::Dropped => {
-                self.expect_verdict(&caller, "dropped", |seen| *seen == Outcome::TimedOut)
+                calls.expect_verdict("dropped", |seen| *seen == Outcome::TimedOut)
             }
-            Expectation::Unreachable => self.expect_verdict(&caller, "unreachable", |seen| {
+            Expectation::Unreachable => calls.expect_verdict("unreachable", |seen| {
                 matches!(seen, Outcome::Unreachable(_))
             }),
         }
@@ -147,24 +195,32 @@ impl Flow {
             }
         )
     }
+}
 
+/// The calls of one flow.
+struct Calls<'a> {
+    caller: Caller<'a>,
+    route: &'a Route,
+    patience: Patience,
+    second_chances: usize,
+}
+
+impl Calls<'_> {
     /// Calls until enough was seen. Anything but an answer ends it: what follows would be more of
     /// the same, and slow.
     fn collect_answers(
-        &self,
-        caller: &Caller<'_>,
+        mut self,
         endpoints: &[SocketAddr],
         spread: &Spread,
     ) -> Result<Vec<Answer>, String> {
         let mut answers = vec![];
         while judge::wants_more(&answers, endpoints, spread) {
-            let Route { to, protocol, .. } = self.route;
-            match caller.connect(protocol, self.route.source(), to, PATIENCE) {
-                Outcome::Answer(answer) => answers.push(answer),
+            match self.seen(1, self.patience.answer()).pop() {
+                Some(Outcome::Answer(answer)) => answers.push(answer),
                 other => {
-                    let before = answers.len();
+                    let (seen, before) = (other.unwrap_or(Outcome::TimedOut), answers.len());
                     return Err(format!(
-                        "expected an answer, saw {other} after {before} answers"
+                        "expected an answer, saw {seen} after {before} answers"
                     ));
                 }
             }
@@ -173,31 +229,41 @@ impl Flow {
     }
 
     fn expect_verdict(
-        &self,
-        caller: &Caller<'_>,
+        mut self,
         expected: &str,
         fits: impl Fn(&Outcome) -> bool,
     ) -> Result<(), String> {
-        let Route { to, protocol, .. } = self.route;
-        let wait = if self.expectation == Expectation::Dropped {
+        let wait = if fits(&Outcome::TimedOut) {
             DROP_WAIT
         } else {
-            PATIENCE
+            self.patience.answer()
         };
-        let calls: Vec<_> = (0..VERDICT_TRIES)
-            .map(|_| caller.start(protocol, self.route.source(), to))
-            .collect();
-        let deadline = Instant::now() + wait;
-        for call in calls {
-            let seen = match call {
-                Ok(mut call) => call.finish(deadline),
-                Err(error) => outcome_of(&error),
-            };
-            if !fits(&seen) {
-                return Err(format!("expected {expected}, saw {seen}"));
-            }
+        let seen = self.seen(VERDICT_TRIES, wait);
+        match seen.iter().find(|seen| !fits(seen)) {
+            Some(seen) => Err(format!("expected {expected}, saw {seen}")),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// What becomes of some calls at the same time. Where TCP had to send a packet again it is a
+    /// drop, once the second chances are used up.
+    fn seen(&mut self, count: usize, wait: Duration) -> Vec<Outcome> {
+        loop {
+            let Route { to, protocol, .. } = *self.route;
+            let start = || self.caller.start(protocol, self.route.source(), to);
+            let calls: Vec<_> = (0..count).map(|_| start()).collect();
+            let deadline = Instant::now() + wait;
+            let seen = calls.into_iter().map(|call| match call {
+                Ok(mut call) => call.finish_at_first_try(deadline),
+                Err(error) => Some(outcome_of(&error)),
+            });
+            let seen: Vec<_> = seen.collect();
+            if self.second_chances == 0 || seen.iter().all(Option::is_some) {
+                let drop = |seen: Option<Outcome>| seen.unwrap_or(Outcome::TimedOut);
+                return seen.into_iter().map(drop).collect();
+            }
+            self.second_chances -= 1;
+        }
     }
 }
 
@@ -223,12 +289,12 @@ fn note(failures: &mut Failures, line: &Line, result: Result<(), String>) {
 }
 
 /// Runs calls on a few threads.
-fn run_side_by_side(world: &World, flows: &[(&Line, &Flow)]) -> Failures {
+fn run_side_by_side(world: &World, patience: Patience, flows: &[(&Line, &Flow)]) -> Failures {
     let failures = Mutex::new(Failures::new());
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some((line, flow)) = flows.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = flow.run(world);
+            let result = flow.run(world, patience);
             // A poisoned lock means another flow panicked; the scope passes that on.
             if let Ok(mut failures) = failures.lock() {
                 note(&mut failures, line, result);

@@ -107,6 +107,10 @@ pub(crate) fn listen(pod: Pod, ports: &[u16], http_ports: &[u16]) -> io::Result<
                 kind: Kind::Udp(datagrams),
             });
         }
+        // A raw socket would hear what is sent to the node itself, and keep its kernel from refusing it.
+        if Pod::HOST_NETWORK.contains(&pod) {
+            continue;
+        }
         // One raw socket hears all ports of its address.
         let raw = sys::bound_socket(SocketKind::RawSctp, SocketAddr::new(address, 0))?;
         let kind = Kind::Sctp {

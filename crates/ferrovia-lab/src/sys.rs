@@ -3,16 +3,18 @@
 //! All unsafe code of the lab is in this file.
 #![allow(
     unsafe_code,
-    reason = "setns, poll, epoll, raw sockets and what a first process does have no safe form in std"
+    reason = "setns, unshare, poll, epoll, raw sockets and what a first process does have no safe form in std"
 )]
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -24,6 +26,24 @@ use libc::{c_int, c_short, c_void, socklen_t};
 pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns takes two integers; the descriptor is open while it is borrowed.
     checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Moves the calling thread, and no other, into a network namespace that is new.
+pub(crate) fn enter_new_network() -> io::Result<()> {
+    // SAFETY: unshare takes an integer, and of this thread's things only the network is its own then.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Makes the calling thread an ordinary user's. The system call itself, because the library's function changes all threads.
+pub(crate) fn become_nobody() -> io::Result<()> {
+    const NOBODY: libc::uid_t = 65534;
+    // SAFETY: takes integers and affects this thread only.
+    let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+    if changed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Makes a command start inside a network namespace.
@@ -70,6 +90,34 @@ pub(crate) fn mount(kind: &str, target: &str) -> io::Result<()> {
     // SAFETY: all strings are alive and end with a zero; these kinds take no data.
     let mounted = unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, null()) };
     checked(mounted).map(drop)
+}
+
+/// Shows a file or a folder, with all that is mounted in it, at another place too.
+pub(crate) fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    mount_as(source, target, libc::MS_BIND | libc::MS_REC)
+}
+
+/// Has whatever is mounted or unmounted below a mount be so in all mount namespaces.
+pub(crate) fn share_mounts(target: &Path) -> io::Result<()> {
+    mount_as(Path::new(""), target, libc::MS_SHARED | libc::MS_REC)
+}
+
+fn mount_as(source: &Path, target: &Path, flags: libc::c_ulong) -> io::Result<()> {
+    let (source, target) = (c_path(source)?, c_path(target)?);
+    let kind = c"none".as_ptr();
+    // SAFETY: all strings are alive and end with a zero; these flags take no data.
+    checked(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, null()) }).map(drop)
+}
+
+/// Takes a mount away, whoever still uses it.
+pub(crate) fn unmount(target: &Path) -> io::Result<()> {
+    let target = c_path(target)?;
+    // SAFETY: the string is alive and ends with a zero.
+    checked(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) }).map(drop)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// Loads a kernel module from its file.
@@ -189,6 +237,15 @@ pub(crate) fn bound_socket(kind: SocketKind, local: SocketAddr) -> io::Result<Ow
     Ok(socket)
 }
 
+/// Opens a socket to the kernel's links, addresses and routes, in the calling thread's namespace.
+pub(crate) fn route_socket() -> io::Result<OwnedFd> {
+    let class = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes three integers.
+    let fd = checked(unsafe { libc::socket(libc::AF_NETLINK, class, libc::NETLINK_ROUTE) })?;
+    // SAFETY: the call above returned this descriptor, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Starts to connect a socket; a stream that is still on its way is a success.
 pub(crate) fn connect(socket: &OwnedFd, remote: SocketAddr) -> io::Result<()> {
     let (address, length) = raw_address(remote);
@@ -198,6 +255,26 @@ pub(crate) fn connect(socket: &OwnedFd, remote: SocketAddr) -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
         other => other.map(drop),
     }
+}
+
+/// Whether any packet of a stream had to be sent again.
+pub(crate) fn is_resent(stream: &TcpStream) -> io::Result<bool> {
+    // SAFETY: all zeroes is a valid tcp_info.
+    let mut info: libc::tcp_info = unsafe { zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as socklen_t;
+    let fd = stream.as_raw_fd();
+    let target: *mut c_void = (&raw mut info).cast();
+    // SAFETY: the pointer and the length describe a live tcp_info, of which the kernel fills in no more than that.
+    checked(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            target,
+            &raw mut length,
+        )
+    })?;
+    Ok(info.tcpi_total_retrans > 0)
 }
 
 /// What to wait for on a descriptor.

@@ -1,9 +1,9 @@
-//! The `ip` commands and kernel settings that make a world what [`crate::layout`] says.
+//! The commands, in the language of `ip`, and the kernel settings that make a world what [`crate::layout`] says.
 //!
 //! Links have no subnets of their own: routes are written out one by one, with their source
 //! address, so that a source address never depends on the link a packet takes.
 //!
-//! Everything here is text and a function of its arguments; [`crate::world`] runs it.
+//! Everything here is text and a function of its arguments; [`crate::world`] has it carried out by [`crate::iproute`].
 
 use crate::layout::{Pod, Role};
 
@@ -71,23 +71,17 @@ pub(crate) fn configuration(role: Role, bridge: bool) -> String {
     format!("link set lo up\n{lines}")
 }
 
-/// Looks at every link of a namespace, as lines for `ip -batch`.
-///
-/// When the second end of a pair comes up, the kernel makes the first one carry a little later, and
-/// loses what is sent by it until then: a call that begins with a lost packet is a second late.
-/// Asking for a single link makes the kernel do it now.
-pub(crate) fn settle(role: Role) -> String {
-    let look = |link: &str| format!("link show dev {link}\n");
-    match role {
-        Role::Node => ["eth0", "eth1", "uplink"]
-            .map(look)
-            .into_iter()
-            .chain(Pod::LOCAL.map(|pod| look(&veth(pod))))
-            .collect(),
-        Role::Node2 => look("eth0") + &look("eth1"),
-        Role::Outside => look("eth0") + &look("sink"),
-        _ => look("eth0"),
-    }
+/// The links of a namespace that lead somewhere.
+pub(crate) fn links_of(role: Role) -> Vec<String> {
+    let fixed: &[&str] = match role {
+        Role::Node => &["eth0", "eth1", "uplink"],
+        Role::Node2 => &["eth0", "eth1"],
+        Role::Outside => &["eth0", "sink"],
+        _ => &["eth0"],
+    };
+    let pods = Pod::LOCAL.into_iter().filter(|_| role == Role::Node);
+    let fixed = fixed.iter().map(|&link| link.to_owned());
+    fixed.chain(pods.map(veth)).collect()
 }
 
 /// The node without its pods.

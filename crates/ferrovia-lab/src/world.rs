@@ -4,24 +4,23 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
+use crate::iproute;
 use crate::layout::{self, Pod, Role};
 use crate::neighbours;
+use crate::netns;
 use crate::servers::{self, Servers};
 use crate::sys;
 use crate::wiring;
-
-/// Where `ip netns` keeps its names.
-const NAMES: &str = "/run/netns";
 
 /// What may differ between worlds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +29,8 @@ pub struct Spec {
     pub ports: Vec<u16>,
     /// The ports on which every pod answers HTTP requests.
     pub http_ports: Vec<u16>,
+    /// The ports on which the pods in the nodes' own networks answer, over TCP and UDP; all others are the nodes'.
+    pub host_ports: Vec<u16>,
     /// Whether the local pods are on a bridge, `cbr0`, instead of on a routed link each.
     pub bridge: bool,
 }
@@ -39,6 +40,7 @@ impl Default for Spec {
         Self {
             ports: vec![53, 80, 443, 5000, 8080, 8081, 8443, 9090, 9376, 9999],
             http_ports: vec![],
+            host_ports: vec![6443],
             bridge: false,
         }
     }
@@ -47,14 +49,6 @@ impl Default for Spec {
 /// Why a world could not be built or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A command of iproute2 failed.
-    #[error("ip {arguments}: {stderr}")]
-    Ip {
-        /// What it was called with.
-        arguments: String,
-        /// What it said.
-        stderr: String,
-    },
     /// The system refused something.
     #[error("{action}: {source}")]
     Io {
@@ -85,7 +79,7 @@ impl World {
             spec,
             next_source_port: AtomicU16::new(SOURCE_PORTS.0),
         };
-        for pod in Pod::ALL {
+        for pod in Pod::ALL.into_iter().chain(Pod::HOST_NETWORK) {
             world.start(pod)?;
         }
         Ok(world)
@@ -93,7 +87,7 @@ impl World {
 
     /// Removes what worlds of processes that are no more left behind.
     pub fn sweep() -> Result<(), Error> {
-        let entries = match fs::read_dir(NAMES) {
+        let entries = match fs::read_dir(netns::FOLDER) {
             Ok(entries) => entries,
             // Nobody ever made a namespace on this machine.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -138,7 +132,12 @@ impl World {
     pub fn start(&self, pod: Pod) -> Result<(), Error> {
         let sockets = {
             let _inside = self.enter(pod.role())?;
-            servers::listen(pod, &self.spec.ports, &self.spec.http_ports)
+            let (ports, http_ports) = if Pod::HOST_NETWORK.contains(&pod) {
+                (&self.spec.host_ports, &Vec::new())
+            } else {
+                (&self.spec.ports, &self.spec.http_ports)
+            };
+            servers::listen(pod, ports, http_ports)
                 .map_err(failed(format!("listen in {}", pod.name())))?
         };
         self.servers
@@ -151,6 +150,12 @@ impl World {
         self.servers
             .stop(pod)
             .map_err(failed(format!("stop {}", pod.name())))
+    }
+
+    /// Waits until the IPv6 addresses of a namespace, also those that somebody just gave it, are taken for its own.
+    pub fn wait_for_addresses(&self, role: Role) -> Result<(), Error> {
+        let _inside = self.enter(role)?;
+        neighbours::wait_until_local().map_err(failed("wait for IPv6 addresses"))
     }
 
     /// Whether an address is one of the node under test, as a masqueraded source must be.
@@ -216,11 +221,9 @@ impl Namespaces {
         let name = |role: Role| format!("{prefix}-{}", role.name());
 
         let names = Role::ALL.map(name);
-        let adds: String = names
-            .iter()
-            .map(|name| format!("netns add {name}\n"))
-            .collect();
-        let made = ip(&["-batch", "-"], &adds).and_then(|()| open_all(&names));
+        let made = netns::add(&names)
+            .map_err(failed("make namespaces"))
+            .and_then(|()| open_all(&names));
         let namespaces = match made {
             Ok(by_role) => Self { by_role },
             Err(error) => {
@@ -230,7 +233,7 @@ impl Namespaces {
             }
         };
         namespaces.set_sysctls()?;
-        ip(&["-batch", "-"], &wiring::links(name))?;
+        iproute::run(&wiring::links(name)).map_err(failed("make links"))?;
         namespaces.configure(bridge)?;
         Ok(namespaces)
     }
@@ -267,38 +270,26 @@ impl Namespaces {
 
     /// Gives every namespace its addresses and routes, then sees to it that its links carry.
     fn configure(&self, bridge: bool) -> Result<(), Error> {
-        self.everywhere(|role| wiring::configuration(role, bridge))?;
-        self.everywhere(wiring::settle)?;
-        self.in_each(neighbours::wait_until_found)
-            .map_err(failed("wait for IPv6 addresses"))
+        self.in_each(|role| iproute::run(&wiring::configuration(role, bridge)))
+            .map_err(failed("set up links"))?;
+        self.in_each(|role| iproute::wait_until_carrying(&wiring::links_of(role)))
+            .map_err(failed("wait for links"))?;
+        self.in_each(|_| {
+            neighbours::wait_until_found().and_then(|()| neighbours::wait_until_local())
+        })
+        .map_err(failed("wait for IPv6 addresses"))
     }
 
     /// Does something in every namespace in turn, in a thread that is not needed afterwards.
-    fn in_each(&self, action: fn() -> io::Result<()>) -> io::Result<()> {
+    fn in_each(&self, action: impl Fn(Role) -> io::Result<()> + Sync) -> io::Result<()> {
         let go_round = || {
             Role::ALL.into_iter().try_for_each(|role| {
                 sys::enter(self.get(role).handle.as_fd())?;
-                action()
+                action(role)
             })
         };
         std::thread::scope(|scope| scope.spawn(go_round).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    /// Runs `ip -batch` in every namespace, in all at the same time.
-    fn everywhere(&self, lines: impl Fn(Role) -> String) -> Result<(), Error> {
-        let started: Vec<_> = Role::ALL
-            .into_iter()
-            .map(|role| {
-                start_ip(
-                    &["-n", self.get(role).name.as_str(), "-batch", "-"],
-                    &lines(role),
-                )
-            })
-            .collect();
-        // Every child is waited for, also after one failed.
-        let finished: Vec<_> = started.into_iter().map(|child| finish_ip(child?)).collect();
-        finished.into_iter().collect()
     }
 }
 
@@ -318,7 +309,7 @@ impl Drop for Namespaces {
 fn open_all(names: &[String; Role::ALL.len()]) -> Result<[Namespace; Role::ALL.len()], Error> {
     let mut namespaces = Vec::with_capacity(names.len());
     for name in names {
-        let path = name_path(name);
+        let path = netns::path(name);
         let handle = File::open(&path).map_err(failed(format!("open {}", path.display())))?;
         namespaces.push(Namespace {
             name: name.clone(),
@@ -331,23 +322,13 @@ fn open_all(names: &[String; Role::ALL.len()]) -> Result<[Namespace; Role::ALL.l
         .map_err(|_| failed("open all namespaces")(io::ErrorKind::Other.into()))
 }
 
-/// Deletes namespaces by name, those that still have one. Another process may be sweeping at the
-/// same time, so what counts is that the names are gone.
+/// Deletes namespaces by name, all that can be. Another process may be sweeping at the same time, so one that is gone is no failure.
 fn remove(names: &[impl AsRef<str>]) -> Result<(), Error> {
-    let left = || {
-        names
-            .iter()
-            .map(AsRef::as_ref)
-            .filter(|name| name_path(name).exists())
-    };
-    let lines: String = left().map(|name| format!("netns del {name}\n")).collect();
-    if lines.is_empty() {
-        return Ok(());
-    }
-    match ip(&["-force", "-batch", "-"], &lines) {
-        Err(error) if left().next().is_some() => Err(error),
-        _ => Ok(()),
-    }
+    let removed = names
+        .iter()
+        .map(AsRef::as_ref)
+        .map(|name| netns::remove(name).map_err(failed(format!("remove namespace {name}"))));
+    removed.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// Kills every other process that is in one of the namespaces.
@@ -357,7 +338,7 @@ fn kill_inside(names: &[impl AsRef<str>]) {
     let identity = |path: PathBuf| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
     let inside: BTreeSet<(u64, u64)> = names
         .iter()
-        .filter_map(|name| identity(name_path(name.as_ref())))
+        .filter_map(|name| identity(netns::path(name.as_ref())))
         .collect();
     let Ok(processes) = fs::read_dir("/proc") else {
         return;
@@ -386,45 +367,12 @@ fn owner(name: &str) -> Option<u32> {
     name.strip_prefix("fv-")?.split('-').next()?.parse().ok()
 }
 
-fn name_path(name: &str) -> PathBuf {
-    Path::new(NAMES).join(name)
-}
-
 fn set_sysctl((key, value): (&str, &str)) -> Result<(), Error> {
     fs::write(sysctl_path(key), value).map_err(failed(format!("set {key}")))
 }
 
 fn sysctl_path(key: &str) -> PathBuf {
     Path::new("/proc/sys/net").join(key)
-}
-
-/// Runs `ip` to its end, with lines to read.
-fn ip(arguments: &[&str], lines: &str) -> Result<(), Error> {
-    finish_ip(start_ip(arguments, lines)?)
-}
-
-fn start_ip(arguments: &[&str], lines: &str) -> Result<(String, Child), Error> {
-    let mut child = Command::new("ip")
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed("start ip, of iproute2"))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // Where `ip` gave up reading, its exit status and words tell more than the broken pipe.
-        let _ = stdin.write_all(lines.as_bytes());
-    }
-    Ok((arguments.join(" "), child))
-}
-
-fn finish_ip((arguments, child): (String, Child)) -> Result<(), Error> {
-    let output = child.wait_with_output().map_err(failed("wait for ip"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(Error::Ip { arguments, stderr })
 }
 
 fn failed(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {

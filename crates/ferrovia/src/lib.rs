@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod migrate;
 pub mod mode;
 pub mod notice;
+mod paragraph;
 pub mod source;
 pub mod sync;
 pub mod version;

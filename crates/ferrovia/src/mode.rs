@@ -4,6 +4,7 @@ mod inspect;
 mod iptables;
 mod ipvs;
 mod localhost;
+mod nftables;
 mod troubles;
 mod userspace;
 
@@ -12,16 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use ferrovia_core::desired::{Delta, Desired};
-use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::difference::Difference;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_core::plan::{Found, Planner};
 use ferrovia_core::trace::in_kernel::KernelObject;
 use ferrovia_core::trace::{Trace, TraceMode};
 use ferrovia_host::iptables::Removed;
-use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
@@ -34,7 +30,7 @@ use crate::counters::totals::{Counts, Totals};
 use crate::metrics::{Failures, ReadConnections, ReadMode};
 use crate::notice::Noticeboard;
 use crate::sync::Inputs;
-use crate::sync::backend::{Backend, Pair, SyncError};
+use crate::sync::backend::{Backend, SyncError};
 
 /// A way to program the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,9 +162,7 @@ impl Mode {
     /// What the mode would write into an empty kernel, as text.
     pub fn plan(&self, desired: &Desired) -> String {
         match self {
-            Self::Nftables => NftPlanner::new(desired.family, true)
-                .full(desired, &Observed::default(), Found::Adopt)
-                .to_string(),
+            Self::Nftables => nftables::plan(desired),
             Self::Iptables(settings) => iptables::plan(*settings, desired),
             Self::Ipvs(settings) => ipvs::plan(settings, desired),
             Self::Userspace(mode) => mode.plan(desired),
@@ -179,8 +173,8 @@ impl Mode {
     pub fn plan_change(&self, old: &Desired, new: &Desired, delta: &Delta) -> String {
         match self {
             Self::Nftables => inspect::change(
-                NftPlanner::new(new.family, true),
-                &Observed::default(),
+                nftables::planner(new.family),
+                &Default::default(),
                 (old, new),
                 delta,
             ),
@@ -261,7 +255,7 @@ impl Mode {
         notices: &Noticeboard,
     ) -> Result<Installed, SyncError> {
         match self {
-            Self::Nftables => nftables(counters),
+            Self::Nftables => nftables::install(counters),
             Self::Iptables(settings) => iptables::install(*settings),
             Self::Ipvs(settings) => ipvs::install(settings),
             Self::Userspace(mode) => mode.install(notices),
@@ -287,7 +281,7 @@ pub struct RemovedAll {
 /// Chains of ours cannot be told from a kube-proxy's, nor can servers and sets of the ipvs mode, so they go only with that.
 pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
     let mut removed = RemovedAll {
-        in_words: remove_tables(predecessors)?,
+        in_words: nftables::remove(predecessors)?,
         no_tools: false,
     };
     removed.in_words.extend(userspace::remove()?);
@@ -300,69 +294,23 @@ pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
     Ok(removed)
 }
 
-fn nftables(counters: bool) -> Result<Installed, SyncError> {
-    let families = probe::supported_families();
-    probe::nftables(&families)?;
-    let nft = Nft::open()?;
-    let writer = nft.port_id();
-    let connection = Connection::new(nft);
-    let mut backends = PerFamily { v4: None, v6: None };
-    for family in families {
-        let pair = Pair::new(
-            NftPlanner::new(family, counters),
-            NftApplier::new(family, connection.clone()),
-        );
-        backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
+/// Finds the iptables tools for a mode that writes rules with them, and tells people which these are.
+fn detect_tools(
+    families: &[Family],
+    purpose: &'static str,
+) -> Result<iptables_tools::Detected, SyncError> {
+    let detected = iptables_tools::detect(families)?;
+    tracing::info!(backend = %detected.backend, reason = detected.reason, "{purpose}");
+    for warning in &detected.warnings {
+        tracing::warn!("{warning}");
     }
-    let listen = move || Ok(Box::new(Monitor::open(writer, &[TABLE])?) as Box<dyn Watcher>);
-    Ok(Installed {
-        backends,
-        listen: Box::new(listen),
-        read: None,
-        // kube-proxy's nftables tables went in our first transaction.
-        take_over: Box::new(|patience| {
-            let mut removed = ipvs::remove(patience)?;
-            removed.extend(in_words(&iptables_tools::remove_leftovers()?));
-            removed.extend(userspace::remove()?);
-            Ok(removed)
-        }),
-        proxies: Directory::default(),
-    })
+    Ok(detected)
 }
 
 /// What the tools removed, or found.
 pub fn in_words(removed: &Removed) -> Vec<String> {
     let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
     tools.map(ToString::to_string).collect()
-}
-
-fn remove_tables(predecessors: bool) -> Result<Vec<String>, SyncError> {
-    let mut nft = Nft::open()?;
-    let mut removed = Vec::new();
-    let others = PREDECESSORS.into_iter().filter(|_| predecessors);
-    for table in [TABLE].into_iter().chain(others) {
-        for family in Family::ALL {
-            if nft.observe(family, table, &[])?.exists {
-                nft.apply(&Transaction {
-                    family,
-                    table: table.into(),
-                    ops: vec![Op::DeleteTable],
-                    notes: Vec::new(),
-                })?;
-                removed.push(format!("{family} table {table}"));
-            }
-        }
-    }
-    Ok(removed)
-}
-
-impl Watcher for Monitor {
-    fn wait(&mut self) -> Result<Option<Family>, SyncError> {
-        match Self::wait(self)? {
-            Change::Table { family, .. } => Ok(Some(family)),
-            Change::Lost => Ok(None),
-        }
-    }
 }
 
 /// Nobody tells us when somebody changes iptables rules; the check every sync period finds it.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use common::cluster::{Cluster, Way};
 use common::paper::Paper;
@@ -22,17 +23,6 @@ use ferrovia_lab::run::Session;
 use ferrovia_lab::uml::{self, suite};
 use ferrovia_lab::world::{Spec, World};
 
-/// What is played in user-mode Linux unless somebody asks for more: all cases take a guest a quarter of an hour. `MODES=ipvs` plays all.
-const ALWAYS_INSIDE: [&str; 8] = [
-    "clusterip/",
-    "dualstack/",
-    "loadbalancer/",
-    "nodeport/",
-    "noendpoints/",
-    "policy/",
-    "protocols/",
-    "sourceranges/",
-];
 /// What is played with bound portals unless somebody asks for more: cases in which it matters neither who a client is, which they cannot tell,
 /// nor by which address of the node it comes.
 const ALWAYS_BOUND: [&str; 11] = [
@@ -60,6 +50,7 @@ fn main() -> ExitCode {
     // SAFETY: there is only this thread yet.
     unsafe { std::env::set_var("XTABLES_LOCKFILE", lock) };
     if suite::is_inside() {
+        offer_few_tools();
         return exit_code(run_all(&Way::IN_USER_MODE_LINUX));
     }
     // Most of a case is waiting, so all kernels work at once.
@@ -75,6 +66,30 @@ fn main() -> ExitCode {
             .map(|guest| guest.join().expect("booting does not panic"));
         exit_code(inside.fold(here, |all, one| all && one))
     })
+}
+
+/// Leaves nothing on the search path but what is of use inside. User-mode Linux has no nf_tables for IP, and where there are no tools for
+/// that, finding out which ones to use takes the start of two programs instead of a dozen.
+fn offer_few_tools() {
+    const TOOLS: [&str; 6] = [
+        "iptables-legacy",
+        "iptables-legacy-save",
+        "iptables-legacy-restore",
+        "ip6tables-legacy",
+        "ip6tables-legacy-save",
+        "ip6tables-legacy-restore",
+    ];
+    let folder = std::env::temp_dir().join("tools");
+    std::fs::create_dir(&folder).expect("a guest's temporary files are its own");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for tool in TOOLS {
+        let mut candidates = std::env::split_paths(&path).map(|folder| folder.join(tool));
+        let program = candidates.find(|candidate| candidate.exists());
+        let program = program.unwrap_or_else(|| panic!("{tool} is not installed"));
+        std::os::unix::fs::symlink(program, folder.join(tool)).expect("links can be made");
+    }
+    // SAFETY: there is only this thread yet.
+    unsafe { std::env::set_var("PATH", folder) };
 }
 
 fn exit_code(is_ok: bool) -> ExitCode {
@@ -98,15 +113,17 @@ fn run_all(ways: &[Way]) -> bool {
         for _ in 0..at_once {
             scope.spawn(|| {
                 while let Some((file, way)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let start = Instant::now();
                     let problems = run_case(file, *way);
                     let verdict = if problems.is_empty() { "ok" } else { "FAILED" };
                     let told = problems.iter().map(|p| p.replace('\n', "\n  "));
                     let told: String = told.map(|problem| format!("\n  {problem}")).collect();
                     // In one go, because others print too.
                     println!(
-                        "case {} in {} ... {verdict}{told}",
+                        "case {} in {} ... {verdict} ({:.1?}){told}",
                         file.display(),
-                        way.name()
+                        way.name(),
+                        start.elapsed()
                     );
                     if !problems.is_empty() {
                         failures
@@ -153,13 +170,10 @@ fn runs(ways: &[Way]) -> Vec<(PathBuf, Way)> {
 
 /// A case is played in this way unless somebody chooses.
 fn is_played(file: &Path, way: Way) -> bool {
-    let always: &[&str] = match way {
-        Way::Ipvs => &ALWAYS_INSIDE,
-        Way::Bound => &ALWAYS_BOUND,
-        Way::Nft | Way::Iptables(_) | Way::Userspace => return true,
-    };
     let file = file.to_string_lossy();
-    std::env::var_os("MODES").is_some() || always.iter().any(|part| file.contains(part))
+    way != Way::Bound
+        || std::env::var_os("MODES").is_some()
+        || ALWAYS_BOUND.iter().any(|part| file.contains(part))
 }
 
 fn case_files() -> Vec<PathBuf> {

@@ -17,6 +17,7 @@ use ferrovia_core::desired::Frontend;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::conntrack::Cleanup;
 use ferrovia_host::conntrack::{Reader, SentTo};
+use ferrovia_lab::namespace::in_namespace;
 
 use crate::entries::{Entry, create};
 use crate::wanted::{at, cleanup, port};
@@ -28,23 +29,6 @@ const SERVICE: &str = "10.96.0.10:53";
 const OTHER_SERVICE: &str = "10.96.0.11:53";
 const OLD: &str = "10.244.0.1:53";
 const NEW: &str = "10.244.0.2:53";
-
-/// Runs a test in a namespace that goes with its thread.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::spawn(move || {
-        // SAFETY: no pointers; affects this thread only.
-        let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        let error = std::io::Error::last_os_error();
-        assert_eq!(
-            made, 0,
-            "cannot make a network namespace ({error}): run as root"
-        );
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
 
 /// A service's endpoints were some and are others.
 fn change(service: &str, old: &[&str], new: &[&str]) -> Cleanup {

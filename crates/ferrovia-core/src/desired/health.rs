@@ -31,8 +31,7 @@ pub(super) fn health_check<'a>(
     let port = service.health_check_port?;
     service.cluster_ips[family]?;
     let ips: BTreeSet<IpAddr> = slices
-        // Weight 0 takes an endpoint out as if it were not there.
-        .filter(|slice| slice.family == family && slice.weight > 0)
+        .filter(|slice| slice.family == family && is_usable(slice))
         .flat_map(|slice| &slice.endpoints)
         .filter(|endpoint| endpoint.ready && endpoint.node.as_deref() == Some(node_name))
         .map(|endpoint| endpoint.ip)
@@ -41,6 +40,12 @@ pub(super) fn health_check<'a>(
         port,
         local_endpoints: u32::try_from(ips.len()).unwrap_or(u32::MAX),
     })
+}
+
+/// Weight 0 takes endpoints out as if they were not there. Without a port nothing leads to them: that is how pods are listed that have no port
+/// of the name the Service asks for.
+fn is_usable(slice: &EndpointSlice) -> bool {
+    slice.weight > 0 && !slice.ports.is_empty()
 }
 
 /// Puts a Service's health check into the map, or takes it out. True if it is asked on another port from now on.

@@ -1,7 +1,7 @@
 //! What holds for all services: from settings, the Node object and the addresses on interfaces to [`NodeRules`].
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -50,7 +50,7 @@ pub enum LocalSetting {
 /// Where node ports answer.
 #[derive(Clone, Debug)]
 pub enum NodePortSetting {
-    /// On every local address but loopback.
+    /// On every local address; on loopback only where the mode can.
     Any,
     /// On the node's own address of each family.
     Primary,
@@ -58,7 +58,44 @@ pub enum NodePortSetting {
     Cidrs(Vec<IpNet>),
 }
 
+impl NodePortSetting {
+    /// Whether the ranges asked for have a family's loopback in them. Rules alone cannot serve node ports there, so each mode has its own
+    /// way, or none.
+    pub fn cover_loopback(&self, family: Family) -> bool {
+        let loopback = match family {
+            Family::V4 => IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+            Family::V6 => IpNet::from(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+        };
+        match self {
+            Self::Any => true,
+            Self::Primary => false,
+            Self::Cidrs(nets) => {
+                let mut of_family = nets.iter().filter(|net| Family::of_net(net) == family);
+                let covers =
+                    |net: &IpNet| loopback.contains(net) || net.contains(&loopback.network());
+                // Ranges of the other family alone leave this one unrestricted.
+                of_family.clone().next().is_none() || of_family.any(covers)
+            }
+        }
+    }
+}
+
 impl Settings {
+    /// A node of this name for which nothing is set.
+    pub fn of_node(name: &str) -> Self {
+        Self {
+            node_name: name.to_owned(),
+            node_ips: PerFamily::default(),
+            local: LocalSetting::ClusterCidr(Vec::new()),
+            masquerade_all: false,
+            masquerade_bit: 14,
+            no_endpoints: NoEndpoints::Reject,
+            egress_except: None,
+            node_ports: NodePortSetting::Any,
+            external_ips: true,
+        }
+    }
+
     /// This node's address of a family, if known.
     pub(super) fn node_ip(&self, node: Option<&Node>, family: Family) -> Option<IpAddr> {
         self.node_ips[family].or_else(|| node?.ip(family))

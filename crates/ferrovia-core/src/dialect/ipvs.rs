@@ -1,8 +1,7 @@
 //! The kernel's own load balancer: virtual servers, the destinations behind them, and what is done to both.
 //!
 //! [`Op`] is one change. It prints in the manner of `ipvsadm --save`, for people and tests; what is sent to the kernel is made from the
-//! values. A name that is not [checked](Scheduler::new) cannot get
-//! into one.
+//! values. A name that is not [checked](Scheduler::new) cannot get into one.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,8 @@
 //! What a plan would change, for people who compare the kernel with what is wanted.
 //!
 //! A full plan against what was found in the kernel *is* the comparison; here it is only told in other words: what is missing, what is
-//! foreign, what is wrong. [`nft`], [`iptables`], [`ipvs`] and [`userspace`] do so for the plans of their modes, [`services`] for two states of what is
-//! desired.
+//! foreign, what is wrong. [`nft`], [`iptables`], [`ipvs`] and [`userspace`] do so for the plans of their modes, [`services`] for two
+//! states of what is desired.
 
 pub mod iptables;
 pub mod ipvs;

@@ -285,7 +285,7 @@ fn a_problem_is_told_once() {
         namespace: "default".into(),
         name: "web".into(),
     });
-    assert!(store.warned.is_empty());
+    assert!(store.complaints.is_empty());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Whose address the receiver sees.
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
 use super::Tracer;
@@ -95,7 +97,9 @@ pub(super) fn of_endpoint(
 ) -> Masquerade {
     let itself = tracer.packet.source == endpoint.ip
         && (endpoint.is_local || tracer.ground.mode.masquerades_remote_hairpins());
-    if connection.is_on() {
+    if stays_here(tracer, endpoint.ip) && connection != Masquerade::Proxy {
+        Masquerade::None
+    } else if connection.is_on() {
         connection
     } else if itself {
         Masquerade::Hairpin
@@ -115,12 +119,19 @@ pub(super) fn of_passing(tracer: &Tracer<'_>) -> Masquerade {
     }
 }
 
+/// It comes in and is for this machine, so it never passes where packets that leave are masqueraded.
+fn stays_here(tracer: &Tracer<'_>, to: IpAddr) -> bool {
+    !tracer.is_from_node() && tracer.desired.node.addresses.contains(&to)
+}
+
 /// A pod sends it to an address outside of the cluster, and that is to be hidden.
-fn leaves(tracer: &Tracer<'_>, to: std::net::IpAddr) -> bool {
+fn leaves(tracer: &Tracer<'_>, to: IpAddr) -> bool {
     let node = &tracer.desired.node;
     match (&node.local, &node.egress_except) {
         (LocalDetector::Source(pods), Some(except)) => {
-            pods.contains(&tracer.packet.source) && !except.iter().any(|net| net.contains(&to))
+            pods.contains(&tracer.packet.source)
+                && !except.iter().any(|net| net.contains(&to))
+                && !stays_here(tracer, to)
         }
         _ => false,
     }

@@ -114,6 +114,26 @@ fn an_endpoint_that_reaches_itself_is_masqueraded() {
 }
 
 #[test]
+fn an_endpoint_in_the_node_s_own_network_sees_the_sender() {
+    let host = |ip, node| slice("web-1", "web", vec![endpoint(ip, node)]);
+    let mut objects = web(json!({}));
+    objects[1] = host("198.51.100.10", NODE);
+    let here = world(objects.clone());
+    let seen = |world: &World, mode, from| {
+        let trace = ask(world, mode, from, "198.51.100.10:30080");
+        assert_eq!(used(&trace).len(), 1);
+        trace.endpoints[0].masquerade
+    };
+    // What is for this machine does not pass where packets that leave it are masqueraded; what it sends itself does.
+    assert_eq!(seen(&here, NFT, "192.0.2.9"), Masquerade::None);
+    assert_eq!(seen(&here, IPTABLES, "10.244.1.30"), Masquerade::None);
+    let external = Masquerade::ExternalPolicyCluster;
+    assert_eq!(seen(&here, NFT, "198.51.100.10"), external);
+    objects[1] = host("198.51.100.20", "n2");
+    assert_eq!(seen(&world(objects), NFT, "192.0.2.9"), external);
+}
+
+#[test]
 fn policy_local_depends_on_who_asks() {
     let world = world(web(json!({"externalTrafficPolicy": "Local"})));
     let outside = ask(&world, NFT, "192.0.2.9", "198.51.100.10:30080");

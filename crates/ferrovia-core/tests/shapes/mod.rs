@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia_core::desired::{
-    Builder, Desired, LocalSetting, NoEndpoints, NodePortSetting, Settings,
-};
+use ferrovia_core::desired::{Builder, Desired, LocalSetting, NodePortSetting, Settings};
 use ferrovia_core::dialect::iptables::{canonical, parse};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::IptablesOptions;
@@ -151,18 +149,12 @@ fn section(name: &str) -> Rules {
 fn settings() -> Settings {
     let nets = ["10.0.0.0/8", "fd00:10::/64"].map(|net| net.parse().unwrap());
     Settings {
-        node_name: "test-node".into(),
         node_ips: PerFamily {
             v4: Some("192.168.0.2".parse().unwrap()),
             v6: None,
         },
         local: LocalSetting::ClusterCidr(nets.to_vec()),
-        masquerade_all: false,
-        masquerade_bit: 14,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
-        node_ports: NodePortSetting::Any,
-        external_ips: true,
+        ..Settings::of_node("test-node")
     }
 }
 

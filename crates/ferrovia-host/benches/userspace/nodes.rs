@@ -6,6 +6,8 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ferrovia_lab::namespace::{enter_new, run};
+
 /// The arguments that make this program one of the pods.
 pub(crate) const CLIENT: &str = "--client";
 pub(crate) const SERVER: &str = "--server";
@@ -118,13 +120,7 @@ pub(crate) fn congestion_control() -> String {
 
 /// Moves this process, which must have one thread, into a fresh network namespace.
 pub(crate) fn own_namespace() {
-    // SAFETY: no pointers are passed.
-    let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    let error = std::io::Error::last_os_error();
-    assert_eq!(
-        made, 0,
-        "cannot make a network namespace ({error}): run as root"
-    );
+    enter_new();
     if let Ok(wanted) = std::env::var("BENCH_CONGESTION") {
         std::fs::write(CONGESTION, &wanted)
             .unwrap_or_else(|error| panic!("no congestion control {wanted}: {error}"));
@@ -232,12 +228,4 @@ impl Drop for Child {
         self.process.kill().ok();
         self.process.wait().ok();
     }
-}
-
-fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {errors}");
 }

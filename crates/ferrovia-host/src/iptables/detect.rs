@@ -46,7 +46,13 @@ pub enum Error {
     },
     /// A tool fails.
     #[error("cannot find out which iptables rules this node uses: {0}")]
-    Failed(#[from] exec::Error),
+    Failed(exec::Error),
+}
+
+impl From<exec::Error> for Error {
+    fn from(error: exec::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// The tools to use, and why.
@@ -279,9 +285,6 @@ fn has_chain(save: &str, names: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     const NOTHING: Side = Side {
@@ -333,29 +336,24 @@ mod tests {
     }
 
     /// A folder with programs that say they are of some version, and otherwise nothing.
-    fn with_tools(test: &str, version: &str, check: impl FnOnce(&OsStr)) {
-        let name = format!("ferrovia-detect-{test}-{}", std::process::id());
-        let folder = env::temp_dir().join(name);
-        fs::create_dir(&folder).unwrap();
+    fn with_tools(version: &str, check: impl FnOnce(&OsStr)) {
+        let folder = ferrovia_lab::Folder::new();
         for program in ["iptables", "iptables-save", "iptables-restore"] {
-            let file = folder.join(program);
-            fs::write(&file, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            folder.write_program(program, &format!("echo '{version}'"));
         }
-        check(folder.as_os_str());
-        fs::remove_dir_all(&folder).unwrap();
+        check(folder.path().as_os_str());
     }
 
     #[test]
     fn missing_and_old_tools_are_named() {
-        with_tools("old", "iptables v1.4.21", |path| {
+        with_tools("iptables v1.4.21", |path| {
             let error = detect_on(path, &[Family::V4]).unwrap_err().to_string();
             assert!(
                 error.contains("iptables is too old (\"iptables v1.4.21\")"),
                 "{error}"
             );
         });
-        with_tools("one", "iptables v1.8.9 (nf_tables)", |path| {
+        with_tools("iptables v1.8.9 (nf_tables)", |path| {
             let found = detect_on(path, &[Family::V4]).unwrap();
             assert_eq!(found.backend, Backend::Nft);
             let error = detect_on(path, &Family::ALL).unwrap_err().to_string();

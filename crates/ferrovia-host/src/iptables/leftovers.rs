@@ -183,53 +183,40 @@ impl fmt::Display for Listed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
+
+    use ferrovia_lab::Folder;
 
     use super::*;
 
-    /// A folder with links to a program under other names; removed at the end of the test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(test: &str, links: &[(&str, &str)]) -> Self {
-            let folder = env::temp_dir().join(format!("ferrovia-{test}-{}", std::process::id()));
-            fs::create_dir(&folder).unwrap();
-            for (link, program) in links {
-                symlink(program, folder.join(link)).unwrap();
-            }
-            Self(folder)
+    /// A folder with links to programs, under names of tools.
+    fn linked(links: &[(&str, &str)]) -> Folder {
+        let folder = Folder::new();
+        for (link, program) in links {
+            symlink(program, folder.join(link)).unwrap();
         }
-
-        fn tools(&self) -> Vec<String> {
-            tools_on(self.0.as_os_str())
-                .iter()
-                .map(Tool::name)
-                .collect()
-        }
+        folder
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn tools_in(folder: &Folder) -> Vec<Tool> {
+        tools_on(folder.path().as_os_str())
+    }
+
+    fn names_in(folder: &Folder) -> Vec<String> {
+        tools_in(folder).iter().map(Tool::name).collect()
     }
 
     #[test]
     fn specific_tools_are_preferred_family_by_family() {
         let links = ["iptables-save", "iptables-nft-save", "ip6tables-save"]
             .map(|link| (link, "/bin/true"));
-        assert_eq!(
-            Folder::new("preferred", &links).tools(),
-            ["iptables-nft", "ip6tables"]
-        );
+        assert_eq!(names_in(&linked(&links)), ["iptables-nft", "ip6tables"]);
     }
 
     #[test]
     fn without_tools_nothing_is_looked_at() {
-        let folder = Folder::new("none", &[("iptables-nft-save", "/nonexistent")]);
-        assert_eq!(folder.tools(), [""; 0]);
+        let folder = linked(&[("iptables-nft-save", "/nonexistent")]);
+        assert_eq!(names_in(&folder), [""; 0]);
         assert_eq!(
             look_with(&[], |_| nobodys, remove).unwrap(),
             Removed::default()
@@ -238,14 +225,11 @@ mod tests {
 
     #[test]
     fn one_tools_failure_does_not_stop_the_others() {
-        let folder = Folder::new(
-            "fails",
-            &[
-                ("iptables-nft-save", "/bin/false"),
-                ("ip6tables-nft-save", "/bin/true"),
-            ],
-        );
-        let error = look_with(&tools_on(folder.0.as_os_str()), |_| nobodys, remove).unwrap_err();
+        let folder = linked(&[
+            ("iptables-nft-save", "/bin/false"),
+            ("ip6tables-nft-save", "/bin/true"),
+        ]);
+        let error = look_with(&tools_in(&folder), |_| nobodys, remove).unwrap_err();
         assert_eq!(error.failures.len(), 1);
         assert!(
             error.to_string().contains("iptables-nft-save failed"),

@@ -224,11 +224,11 @@ mod tests {
         let own = Own::new("waited", Duration::from_secs(60));
         let file = File::create(&own.0.path).unwrap();
         file.lock().unwrap();
+        let start = Instant::now();
         let free = thread::spawn(move || {
             thread::sleep(Duration::from_millis(150));
             drop(file);
         });
-        let start = Instant::now();
         own.0.wait_until_free().unwrap();
         assert!(start.elapsed() >= Duration::from_millis(100));
         free.join().unwrap();

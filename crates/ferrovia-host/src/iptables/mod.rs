@@ -1,9 +1,9 @@
 //! iptables, by the programs of the node.
 //!
-//! [`remove_leftovers`] removes what a kube-proxy left behind. For the iptables mode [`detect`] finds the tools and which of the kernel's two
-//! rulesets this node uses, and [`IptablesApplier`] writes and reads with them. The legacy tools share a lock with everybody on the machine
-//! (`lock.rs`). [`saved()`] reads all rulesets for people. `counters.rs` makes the kernel's named counters, `settings.rs` is about the two kernel settings the mode depends on. What is
-//! to be written is decided in `ferrovia-core`.
+//! [`remove_leftovers`] removes what a kube-proxy left behind. For the iptables mode [`detect`] finds the tools and which of the kernel's
+//! two rulesets this node uses, and [`IptablesApplier`] writes and reads with them. The legacy tools share a lock with everybody on the
+//! machine (`lock.rs`). [`saved()`] reads all rulesets for people. `counters.rs` makes the kernel's named counters, `settings.rs` is about
+//! the two kernel settings the mode depends on. What is to be written is decided in `ferrovia-core`.
 
 mod applier;
 mod counters;

@@ -116,8 +116,10 @@ impl IpvsApplier {
                 });
             }
             Step::NoDevice => {
-                self.device.remove()?;
-                self.count(|tally| tally.addresses = None);
+                if self.device.addresses()?.is_empty() {
+                    self.device.remove()?;
+                    self.count(|tally| tally.addresses = None);
+                }
             }
             Step::Sets(ops) => {
                 let idle = self.sets.apply(ops)?;

@@ -13,8 +13,14 @@ use crate::iptables::{ApplyError, IptablesApplier};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The rules could not.
-    #[error("cannot write the rules that lead to the proxies: {0}")]
-    Rules(#[from] ApplyError),
+    #[error("cannot read or write the rules that lead to the proxies: {0}")]
+    Rules(ApplyError),
+}
+
+impl From<ApplyError> for Error {
+    fn from(error: ApplyError) -> Self {
+        Self::Rules(error)
+    }
 }
 
 /// Keeps one family's proxies and the rules that lead to them.

@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn lists_and_loaded_modules_tell() {
-        let root = std::env::temp_dir().join(format!("ferrovia-modules-{}", std::process::id()));
+        let root = ferrovia_lab::Folder::new();
         let modules = root.join("lib/modules/6.1.0-test");
         fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
         fs::create_dir_all(root.join("sys/module/ip_set")).unwrap();
         fs::create_dir_all(&modules).unwrap();
         fs::write(root.join("proc/sys/kernel/osrelease"), "6.1.0-test\n").unwrap();
-        let unknown = Modules::below(&root).presence("ip_vs");
+        let unknown = Modules::below(root.path()).presence("ip_vs");
         fs::write(
             modules.join("modules.builtin"),
             "kernel/drivers/net/veth.ko\n",
@@ -103,8 +103,7 @@ mod tests {
         .unwrap();
         let dependencies = "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/crc32c.ko\nkernel/net/netfilter/xt-set.ko:\n";
         fs::write(modules.join("modules.dep"), dependencies).unwrap();
-        let known = Modules::below(&root);
-        fs::remove_dir_all(&root).unwrap();
+        let known = Modules::below(root.path());
         assert_eq!(unknown, Presence::Unknown);
         assert_eq!(known.presence("veth"), Presence::There);
         assert_eq!(known.presence("ip_vs"), Presence::Loadable);

@@ -1,50 +1,13 @@
-//! Namespaces, what is in their tables, and how much memory a thread takes.
+//! What is in a namespace's tables, and how much memory a thread takes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::mpsc;
-use std::time::Duration;
 
 use ferrovia_core::family::Family;
 use ferrovia_host::conntrack::{Reader, SentTo};
-
-/// A test that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Runs a closure in a fresh network namespace, which goes with the thread made for it.
-pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        // SAFETY: no pointers; affects this thread only.
-        let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        let error = std::io::Error::last_os_error();
-        assert_eq!(
-            made, 0,
-            "cannot make a network namespace ({error}): run as root"
-        );
-        sender.send(test()).ok();
-    });
-    match receiver.recv_timeout(PATIENCE) {
-        Ok(value) => value,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        // The thread panicked: so do we, with its words.
-        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => panic!("a test ended without a result"),
-        },
-    }
-}
-
-/// Makes this thread an ordinary user's. The system call itself, because the library's function would change all threads.
-pub(crate) fn give_up_rights() {
-    const NOBODY: libc::uid_t = 65534;
-    // SAFETY: no pointers; affects this thread only, which ends with its test.
-    let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
-    assert_eq!(changed, 0, "{}", std::io::Error::last_os_error());
-}
+pub(crate) use ferrovia_lab::namespace::{give_up_rights, in_namespace, run};
 
 /// A file in a folder that is mounted read-only, for this thread alone.
 pub(crate) fn read_only_folder(file: &str, text: &str) -> PathBuf {
@@ -59,15 +22,6 @@ pub(crate) fn read_only_folder(file: &str, text: &str) -> PathBuf {
     std::fs::write(file, text).unwrap();
     run("mount -o remount,ro /mnt");
     folder
-}
-
-/// Runs a command in this thread's namespace; it must succeed.
-pub(crate) fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {errors}");
 }
 
 /// The UDP flows of a family: where they were sent and who answers, sorted.

@@ -111,7 +111,7 @@ fn a_rule_that_cannot_be_repeated_goes_with_its_chain() {
             for chain in ["KUBE-SERVICES", "KUBE-MARK-MASQ"] {
                 let rule = [
                     "-w",
-                    "30",
+                    "300",
                     "-t",
                     "nat",
                     "-A",
@@ -142,12 +142,12 @@ fn the_canary_tells_that_everything_was_removed() {
             for table in ["mangle", "nat", "filter"] {
                 run(
                     &tool(Family::V4, backend),
-                    &["-w", "30", "-t", table, "-F"],
+                    &["-w", "300", "-t", table, "-F"],
                     "",
                 );
                 run(
                     &tool(Family::V4, backend),
-                    &["-w", "30", "-t", table, "-X"],
+                    &["-w", "300", "-t", table, "-X"],
                     "",
                 );
             }

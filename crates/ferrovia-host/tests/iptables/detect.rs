@@ -6,7 +6,10 @@ use ferrovia_host::iptables::{Backend, detect};
 use crate::support::{BACKENDS, in_namespace, run, tool};
 
 fn do_to(family: Family, backend: Backend, command: &str) {
-    let args: Vec<&str> = ["-w", "30"].into_iter().chain(command.split(' ')).collect();
+    let args: Vec<&str> = ["-w", "300"]
+        .into_iter()
+        .chain(command.split(' '))
+        .collect();
     run(&tool(family, backend), &args, "");
 }
 

@@ -20,8 +20,8 @@ const FOREIGN_V6: &str = "*nat\n:PREROUTING ACCEPT [0:0]\n:DOCKER - [0:0]\n\
     -A PREROUTING -j DOCKER\n-A DOCKER -d fd00::1/128 -j RETURN\nCOMMIT\n";
 
 /// Tests run side by side, and the legacy tools have one lock for all namespaces. The nft tools take the option and have no lock.
-const WAIT: [&str; 2] = ["-w", "30"];
-const WAIT_NO_FLUSH: [&str; 3] = ["-w", "30", "--noflush"];
+const WAIT: [&str; 2] = ["-w", "300"];
+const WAIT_NO_FLUSH: [&str; 3] = ["-w", "300", "--noflush"];
 
 const V4_TOOLS: [&str; 2] = ["iptables-nft", "iptables-legacy"];
 const V6_TOOLS: [&str; 2] = ["ip6tables-nft", "ip6tables-legacy"];
@@ -177,7 +177,7 @@ fn save(tool: &str) -> String {
 
 /// Adds a rule with a comment to the `nat` table. Not by the restore tool, which cannot take every comment.
 fn append(tool: &str, comment: &str, target: &str) {
-    let rule = format!("-w 30 -t nat -A OUTPUT -j {target} -m comment --comment");
+    let rule = format!("-w 300 -t nat -A OUTPUT -j {target} -m comment --comment");
     let args: Vec<&str> = rule.split(' ').chain([comment]).collect();
     run(tool, &args, "");
 }

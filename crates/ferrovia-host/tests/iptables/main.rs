@@ -9,6 +9,8 @@ mod damage;
 mod detect;
 /// Failures half-way, and the lock.
 mod faults;
+/// The rules of the ipvs mode.
+mod ipvs;
 /// What a kube-proxy left behind goes, and nothing else.
 mod leftovers;
 /// Every shape of a service has kube-proxy's rules, written at once or step by step.

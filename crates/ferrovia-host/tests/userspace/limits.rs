@@ -83,10 +83,17 @@ fn ten_thousand_idle_connections_take_little_and_leave_nothing() {
             assert!(took < many * 6, "{many} connections take {took} KiB");
             drop(pairs);
             let start = Instant::now();
-            while engine.ask().open > 0 {
-                assert!(start.elapsed() < Duration::from_secs(60), "some never end");
+            loop {
+                let left = engine.ask();
+                if left.open == 0 && left.descriptors == before.descriptors {
+                    break;
+                }
+                let (open, descriptors) = (left.open, left.descriptors - before.descriptors);
+                assert!(
+                    start.elapsed() < Duration::from_secs(60),
+                    "{open} connections and {descriptors} descriptors are left"
+                );
             }
-            assert_eq!(engine.ask().descriptors, before.descriptors);
         },
     );
 }
@@ -241,11 +248,8 @@ fn out_of_descriptors_connections_wait_and_nothing_spins() {
             while start.elapsed() < Duration::from_secs(1) {
                 thread::sleep(Duration::from_millis(50));
             }
-            let used = processor_time() - used;
-            assert!(
-                used < Duration::from_millis(500),
-                "{used:?} in a second of waiting"
-            );
+            let (used, waited) = (processor_time() - used, start.elapsed());
+            assert!(used < waited / 2, "{used:?} in {waited:?} of waiting");
             // Room is made, and the client that waited is served.
             drop(taken);
             stream.write_all(b"hello").unwrap();

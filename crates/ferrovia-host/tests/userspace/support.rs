@@ -1,47 +1,27 @@
-//! Namespaces, servers that say who they are, and waiting for what must come true.
+//! A namespace with loopback, servers that say who they are, and their clients.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
-use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrovia_host::userspace::{Endpoint, Engine, Options, Protocol, Service};
-
-/// A test that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(240);
-/// What must come true has so long, on a machine that is busy with other things.
-const SOON: Duration = Duration::from_secs(30);
+use ferrovia_lab::namespace;
+pub(crate) use ferrovia_lab::namespace::run;
+use ferrovia_lab::waiting::SOON;
+pub(crate) use ferrovia_lab::waiting::wait_until;
 
 /// Any port of the loopback address.
 pub(crate) const ANYWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Runs a closure in a fresh network namespace, which goes with the threads made in it. Only the loopback device is there.
+/// Runs a closure in a fresh network namespace. Only the loopback device is there.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    let (sender, receiver) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        // SAFETY: no pointers; affects this thread only.
-        let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-        let error = std::io::Error::last_os_error();
-        assert_eq!(
-            made, 0,
-            "cannot make a network namespace ({error}): run as root"
-        );
+    namespace::in_namespace(|| {
         run("ip link set lo up");
         test();
-        sender.send(()).ok();
     });
-    match receiver.recv_timeout(PATIENCE) {
-        Ok(()) => {}
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        // The thread panicked: so do we, with its words.
-        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => panic!("a test ended without a result"),
-        },
-    }
 }
 
 /// Says to a process that it is the one in which a test is to be done.
@@ -67,15 +47,6 @@ pub(crate) fn alone(name: &str, test: impl FnOnce() + Send + 'static) {
     assert!(text.contains("1 passed"), "the test was not found: {text}");
 }
 
-/// Runs a command in this thread's namespace; it must succeed.
-pub(crate) fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().unwrap()).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {errors}");
-}
-
 pub(crate) fn engine() -> Engine {
     Engine::start(&Options {
         threads: Some(2),
@@ -99,15 +70,6 @@ pub(crate) fn service(
 pub(crate) fn set_endpoints(service: &Service, endpoints: &[SocketAddr]) {
     let endpoints: Vec<Endpoint> = endpoints.iter().map(|it| Endpoint::from(*it)).collect();
     service.set_endpoints(&endpoints, None);
-}
-
-/// Waits until something is true.
-pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < SOON, "it never came true: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A TCP server that gives each connection to a function, in a thread of its own. It ends with the test's process.

@@ -97,7 +97,7 @@ use shared::{ConnectionOrder, Shared};
 pub use wire::Interference;
 
 /// How long [`ApiServer::wait_until`] waits. Far more than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How often [`ApiServer::wait_until`] asks when nothing happens.
 const ASK_AGAIN: Duration = Duration::from_millis(50);

@@ -1,16 +1,15 @@
 //! The outer side: boots a guest, streams what its program prints, and makes sure that nothing of it stays.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::job::{Job, VARIABLE};
+use crate::folder::Folder;
 use crate::sys::{self, Readiness};
 
 /// The kernel, as Debian's package calls it.
@@ -96,11 +95,11 @@ impl Machine {
     /// # Errors
     /// If it does not boot, ends too early or takes too long.
     pub fn run(&self, job: &Job, output: &mut dyn Write) -> Result<i32, Error> {
-        let folder = Folder::new()?;
-        let token = folder.token();
-        let file = folder.0.join("job");
+        let folder = Folder::make().map_err(failed("make a folder for the guest"))?;
+        let token = token(&folder);
+        let file = folder.join("job");
         job.write(&file, &token).map_err(failed("write the job"))?;
-        let mut guest = Guest::start(self, &folder.0, &file)?;
+        let mut guest = Guest::start(self, folder.path(), &file)?;
         let listened = guest.listen(&token, self.limit, output);
         let log = guest.end(matches!(listened, Ok(Heard::End(_))));
         match listened.map_err(failed("read the guest's output"))? {
@@ -263,31 +262,10 @@ fn could_become(line: &[u8], marker: &[u8]) -> bool {
     marker.starts_with(line) || line.starts_with(marker)
 }
 
-/// A folder for one guest, gone when this is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self, Error> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ferrovia-uml-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).map_err(failed("make a folder for the guest"))?;
-        Ok(Self(folder))
-    }
-
-    /// A word that no program prints by chance at the beginning of a line.
-    fn token(&self) -> String {
-        let name = self.0.file_name().unwrap_or_default();
-        format!("\u{1}{}", name.to_string_lossy())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What stays of it is a few bytes among temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A word that no program prints by chance at the beginning of a line.
+fn token(folder: &Folder) -> String {
+    let name = folder.path().file_name().unwrap_or_default();
+    format!("\u{1}{}", name.to_string_lossy())
 }
 
 fn last_lines(console: ChildStderr) -> VecDeque<String> {

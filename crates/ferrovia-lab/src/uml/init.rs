@@ -20,6 +20,10 @@ const MOUNTS: [(&str, &str); 3] = [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs
 /// without pause would fill the table in seconds, and then packets are dropped.
 const TRACKED: (&str, &str) = ("/proc/sys/net/netfilter/nf_conntrack_max", "262144");
 
+/// The program by which the kernel loads modules on demand. There is none: all that can be had is loaded (`modules`), and a question for
+/// more would cost the start of a program each time.
+const ON_DEMAND: (&str, &str) = ("/proc/sys/kernel/modprobe", "\n");
+
 /// Does nothing in an ordinary process. As the first process of a guest it does the job it was booted for, ends the guest and never comes
 /// back. To be called first thing in `main`.
 pub fn become_init_if_asked() {
@@ -45,7 +49,9 @@ fn work(file: &Path) -> io::Result<()> {
     // Bytes shall come out as they go in.
     sys::make_raw(&terminal)?;
     modules::load_wanted()?;
-    fs::write(TRACKED.0, TRACKED.1)?;
+    for (setting, value) in [TRACKED, ON_DEMAND] {
+        fs::write(setting, value)?;
+    }
     sys::allow_many_open_files()?;
     writeln!(terminal, "{token} ready")?;
     let code = match run(&job, &terminal) {

@@ -94,16 +94,16 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::Folder;
 
     #[test]
     fn a_job_is_read_as_it_was_written() {
-        let file = std::env::temp_dir().join(format!("ferrovia-job-{}", std::process::id()));
+        let folder = Folder::new();
+        let file = folder.join("job");
         let args = ["a b", "", "\"\n"].map(str::to_owned);
         let job = Job::new("/bin/true", args).unwrap().env("A", "=b\n");
         job.write(&file, "word").unwrap();
-        let read = Job::read(&file);
-        std::fs::remove_file(&file).unwrap();
-        assert_eq!(read.unwrap(), (job, "word".to_owned()));
+        assert_eq!(Job::read(&file).unwrap(), (job, "word".to_owned()));
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub fn main(tests: &[Test]) -> ExitCode {
     }
 }
 
-/// Runs this program once more, inside, with the same arguments and these environment variables besides the caller's. Says whether that went well; if not, why has been printed.
+/// Runs this program once more, inside, with the same arguments and these environment variables besides the caller's. Says whether that
+/// went well; if not, why has been printed.
 pub fn boot_and_run_inside(environment: &[(&str, &str)]) -> bool {
     match boot(environment) {
         Ok(code) => code == 0,

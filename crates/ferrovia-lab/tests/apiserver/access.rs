@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrovia_lab::apiserver::{ApiServer, Auth, End, Fault, Kind, Options, Target, sample};
-use ferrovia_lab::{Role, Spec, World};
+use ferrovia_lab::{Folder, Role, Spec, World};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -21,28 +19,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::{PATIENCE, get, send};
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ferrovia-apiserver-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn read(folder: &Folder, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).unwrap()
 }
 
 /// A connection over TLS, with whatever protocol both sides agree on.
@@ -55,7 +33,7 @@ impl Client {
     /// Connects as a client would that has read the kubeconfig's folder.
     async fn connect(server: &ApiServer, folder: &Folder, protocols: &[&str]) -> Self {
         let mut roots = RootCertStore::empty();
-        let authority = folder.read("ca.crt");
+        let authority = read(folder, "ca.crt");
         let authority = CertificateDer::from_pem_slice(authority.as_bytes()).unwrap();
         roots.add(authority).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -63,9 +41,9 @@ impl Client {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
-        let mut config = if folder.0.join("client.crt").exists() {
-            let chain = CertificateDer::from_pem_file(folder.0.join("client.crt")).unwrap();
-            let key = PrivateKeyDer::from_pem_file(folder.0.join("client.key")).unwrap();
+        let mut config = if folder.join("client.crt").exists() {
+            let chain = CertificateDer::from_pem_file(folder.join("client.crt")).unwrap();
+            let key = PrivateKeyDer::from_pem_file(folder.join("client.key")).unwrap();
             builder.with_client_auth_cert(vec![chain], key).unwrap()
         } else {
             builder.with_no_client_auth()
@@ -136,7 +114,7 @@ fn tls(auth: Auth) -> (ApiServer, Folder) {
     };
     let server = ApiServer::start(options).unwrap();
     let folder = Folder::new();
-    let kubeconfig = server.kubeconfig(&folder.0).unwrap();
+    let kubeconfig = server.kubeconfig(folder.path()).unwrap();
     assert!(
         fs::read_to_string(kubeconfig)
             .unwrap()
@@ -153,9 +131,9 @@ fn a_token_is_demanded_and_may_change() {
     };
     let server = ApiServer::start(options).unwrap();
     let folder = Folder::new();
-    server.kubeconfig(&folder.0).unwrap();
-    let kubeconfig = folder.read("kubeconfig");
-    let file = folder.0.join("token");
+    server.kubeconfig(folder.path()).unwrap();
+    let kubeconfig = read(&folder, "kubeconfig");
+    let file = folder.join("token");
     assert!(kubeconfig.contains(&format!("tokenFile: {}", file.display())));
 
     let status = |token: &str| {
@@ -163,7 +141,7 @@ fn a_token_is_demanded_and_may_change() {
             format!("GET /version HTTP/1.1\r\nHost: lab\r\nAuthorization: Bearer {token}\r\n\r\n");
         send(&server, &request).unwrap().status
     };
-    let first = folder.read("token");
+    let first = read(&folder, "token");
     assert_eq!(status(&first), 200);
     let refused = get(&server, "/version");
     assert_eq!(refused.status, 401);
@@ -171,8 +149,8 @@ fn a_token_is_demanded_and_may_change() {
     let second = server.rotate_token();
     assert_eq!(status(&first), 401);
     assert_eq!(status(&second), 200);
-    server.kubeconfig(&folder.0).unwrap();
-    assert_eq!(folder.read("token"), second);
+    server.kubeconfig(folder.path()).unwrap();
+    assert_eq!(read(&folder, "token"), second);
     let users: Vec<_> = server.requests().into_iter().map(|r| r.user).collect();
     let user = Some("system:kube-proxy".to_owned());
     assert_eq!(users, [user.clone(), None, None, user]);
@@ -186,9 +164,9 @@ fn a_kubeconfig_can_hold_the_token_itself() {
     };
     let server = ApiServer::start(options).unwrap();
     let folder = Folder::new();
-    server.kubeconfig(&folder.0).unwrap();
+    server.kubeconfig(folder.path()).unwrap();
     let line = format!("token: {}\n", server.token());
-    assert!(folder.read("kubeconfig").contains(&line));
+    assert!(read(&folder, "kubeconfig").contains(&line));
 }
 
 #[test]
@@ -215,7 +193,7 @@ fn a_certificate_is_demanded() {
     runtime().block_on(async {
         let mut client = Client::connect(&server, &folder, &["h2"]).await;
         assert_eq!(client.status("/version", "").await, 200);
-        fs::remove_file(folder.0.join("client.crt")).unwrap();
+        fs::remove_file(folder.join("client.crt")).unwrap();
         let mut anonymous = Client::connect(&server, &folder, &["h2"]).await;
         assert_eq!(anonymous.status("/version", "").await, 401);
     });

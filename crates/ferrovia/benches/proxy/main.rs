@@ -18,8 +18,8 @@
 //!   them together.
 //!
 //! `BENCH_QUICK=1` runs the smaller sizes and leaves the slow comparison out. `cargo bench --bench proxy -- api` runs one section
-//! (`engine`, `api`, `iptables`, `ipvs`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures worth reading but shows
-//! that it works.
+//! (`engine`, `api`, `iptables`, `ipvs`, `conntrack`). `cargo test --benches` runs all of it, too, with a tiny size that gives no figures
+//! worth reading but shows that it works.
 
 mod api;
 mod change;

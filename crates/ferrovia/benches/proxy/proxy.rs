@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use ferrovia::mode::{Installed, Listen, Mode, Watcher};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::{LocalSetting, NoEndpoints, NodePortSetting, Settings};
-use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::desired::{LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
 
 use crate::cluster::{self, applied, deleted};
@@ -114,14 +114,8 @@ fn settings() -> anyhow::Result<Settings> {
         .parse()
         .context("the cluster's range of pods")?;
     Ok(Settings {
-        node_name: cluster::NODE.into(),
-        node_ips: PerFamily::default(),
         local: LocalSetting::ClusterCidr(vec![pods]),
-        masquerade_all: false,
-        masquerade_bit: 14,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
         node_ports: NodePortSetting::Primary,
-        external_ips: true,
+        ..Settings::of_node(cluster::NODE)
     })
 }

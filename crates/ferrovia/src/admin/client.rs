@@ -54,12 +54,12 @@ pub enum ClientError {
         what: String,
     },
     /// The conversation broke off.
-    #[error("cannot ask the daemon at {}: {source}; its log may say why", path.display())]
+    #[error("cannot ask the daemon at {}: {cause}; its log may say why", path.display())]
     Io {
         /// Where.
         path: PathBuf,
         /// What failed.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -156,14 +156,14 @@ impl Client {
         read(&answer).map_err(|what| self.strange(&what))
     }
 
-    fn failed(&self, source: io::Error) -> ClientError {
+    fn failed(&self, cause: io::Error) -> ClientError {
         let path = self.path.clone();
-        match source.kind() {
+        match cause.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ClientError::NoDaemon(path)
             }
             io::ErrorKind::PermissionDenied => ClientError::NoPermission(path),
-            _ => ClientError::Io { path, source },
+            _ => ClientError::Io { path, cause },
         }
     }
 
@@ -224,13 +224,14 @@ fn read(answer: &[u8]) -> Result<(u16, Vec<u8>), &'static str> {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use ferrovia_lab::Folder;
+
     use super::*;
 
     /// What a client makes of an answer.
-    fn answered(answer: &'static str, name: &str) -> Result<Value, ClientError> {
-        let path =
-            std::env::temp_dir().join(format!("ferrovia-client-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+    fn answered(answer: &'static str) -> Result<Value, ClientError> {
+        let folder = Folder::new();
+        let path = folder.join("admin.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -239,7 +240,6 @@ mod tests {
         });
         let got = get(&path, "overview");
         server.join().unwrap();
-        let _ = std::fs::remove_file(&path);
         got
     }
 
@@ -248,11 +248,11 @@ mod tests {
         let nobody = get(Path::new("/nonexistent/admin.sock"), "overview").unwrap_err();
         assert!(matches!(nobody, ClientError::NoDaemon(_)));
         let other = "HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"version\":\"0.0\"}";
-        let other = answered(other, "other").unwrap_err();
+        let other = answered(other).unwrap_err();
         assert!(matches!(other, ClientError::OtherVersion { .. }));
-        let half = answered("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "half").unwrap_err();
+        let half = answered("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}").unwrap_err();
         assert!(matches!(half, ClientError::Strange { .. }));
-        let noise = answered("SSH-2.0-x\r\n", "noise").unwrap_err();
+        let noise = answered("SSH-2.0-x\r\n").unwrap_err();
         assert!(matches!(noise, ClientError::Strange { .. }));
         for error in [nobody, other, half, noise] {
             assert_eq!(error.to_string().lines().count(), 1);

@@ -3,8 +3,8 @@
 //! The same routes (`routes.rs`) are served on a socket that only the daemon's user may open (`socket.rs`) and on the page's address
 //! ([`web`](crate::web)). What only the sync loop knows it is asked for (`ask.rs`), and it copies out no more than is needed; filtering,
 //! sorting and writing happen here, beside the thread that speaks to the network; what takes a look into the kernel has a thread of its own
-//! (`look.rs`). When nobody looks, the only cost is that of
-//! [`History::record`]: the kernel's counters are read by those who want rates (`rates.rs`), at most once a second for all of them.
+//! (`look.rs`). When nobody looks, the only cost is that of [`History::record`]: the kernel's counters are read by those who want rates
+//! (`rates.rs`), at most once a second for all of them.
 //!
 //! `docs/admin-api.md` describes the answers.
 

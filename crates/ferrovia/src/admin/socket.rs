@@ -181,27 +181,12 @@ fn make_folder(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use ferrovia_lab::Folder;
+
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("ferrovia-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            Self(path)
-        }
-
-        fn socket(&self) -> PathBuf {
-            self.0.join("run/admin.sock")
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    /// A place for a socket, in a folder that is not there yet.
+    const SOCKET: &str = "run/admin.sock";
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -209,32 +194,35 @@ mod tests {
 
     #[test]
     fn only_its_owner_may_open_it() {
-        let folder = Folder::new("socket-mode");
-        let _listener = open(&folder.socket()).unwrap();
-        assert_eq!(mode(&folder.socket()), 0o600);
-        assert_eq!(mode(folder.socket().parent().unwrap()), 0o755);
-        let beside: Vec<_> = fs::read_dir(folder.0.join("run")).unwrap().collect();
+        let folder = Folder::new();
+        let _listener = open(&folder.join(SOCKET)).unwrap();
+        assert_eq!(mode(&folder.join(SOCKET)), 0o600);
+        assert_eq!(mode(folder.join(SOCKET).parent().unwrap()), 0o755);
+        let beside: Vec<_> = fs::read_dir(folder.join("run")).unwrap().collect();
         assert_eq!(beside.len(), 1);
     }
 
     #[test]
     fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
-        let folder = Folder::new("socket-stale");
-        let listener = open(&folder.socket()).unwrap();
-        assert!(matches!(open(&folder.socket()), Err(SocketError::Taken)));
+        let folder = Folder::new();
+        let listener = open(&folder.join(SOCKET)).unwrap();
+        assert!(matches!(
+            open(&folder.join(SOCKET)),
+            Err(SocketError::Taken)
+        ));
         drop(listener);
-        assert!(open(&folder.socket()).is_ok());
+        assert!(open(&folder.join(SOCKET)).is_ok());
     }
 
     #[test]
     fn other_peoples_files_stay() {
-        let folder = Folder::new("socket-file");
-        fs::create_dir_all(folder.0.join("run")).unwrap();
-        fs::write(folder.socket(), "precious").unwrap();
+        let folder = Folder::new();
+        fs::create_dir_all(folder.join("run")).unwrap();
+        fs::write(folder.join(SOCKET), "precious").unwrap();
         assert!(matches!(
-            open(&folder.socket()),
+            open(&folder.join(SOCKET)),
             Err(SocketError::NotASocket)
         ));
-        assert_eq!(fs::read_to_string(folder.socket()).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(folder.join(SOCKET)).unwrap(), "precious");
     }
 }

@@ -28,7 +28,7 @@ use crate::web::serve_page;
 const STALE_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// How long the API server may take for the events of a start that fails.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Work that is done beside everything else.
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -26,13 +26,14 @@ use self::report::{FirstSync, Preflight, Reporter, WhenReady};
 use self::takeover::Patience;
 use crate::admin::{About, Admin, History, Looker};
 use crate::config::{Action, Config, Source};
+use crate::conntrack::fill;
 use crate::conntrack::limits::{self, Finding};
 use crate::conntrack::worker::{Cleaned, Cleaner};
 use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
 use crate::look::compare::Kernel;
-use crate::metrics::{DEFAULT_MAX_SERIES, Metrics};
+use crate::metrics::{DEFAULT_MAX_SERIES, Metrics, ReadConnections};
 use crate::mode::{Installed, Listen, Mode, TakeOver, trace_mode, with_localhost_node_ports};
 use crate::source::manifest::Folder;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
@@ -70,6 +71,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     // Watched before it is read: what changes in between is then told a second time, but never missed.
     watch::watch_signals(inputs.clone())?;
     watch::watch_addresses(inputs.clone())?;
+    watch::spawn("flows", fill::watch)?;
     if let Some(file) = config.config_file.clone() {
         watch::watch_config(file, inputs.clone())?;
     }
@@ -94,13 +96,8 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     if let Some(read) = read {
         io.metrics.read_mode(read);
     }
-    if config.counters {
-        let read = mode
-            .connections(inputs.clone())
-            .map_err(anyhow::Error::from_boxed)?;
-        if let Some(read) = read {
-            io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
-        }
+    if let Some(read) = connections(&config, &mode, &inputs)? {
+        io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
     }
     io.metrics.count_proxies(proxies, DEFAULT_MAX_SERIES);
     let pace = config.pace;
@@ -218,6 +215,19 @@ fn reporter(
     })
 }
 
+/// A way to read what the kernel counts, where it does and may. Everybody who reads gets one of their own.
+fn connections(
+    config: &Config,
+    mode: &Mode,
+    inputs: &Inputs,
+) -> anyhow::Result<Option<ReadConnections>> {
+    if !config.counters {
+        return Ok(None);
+    }
+    let read = mode.connections(inputs.clone());
+    read.map_err(anyhow::Error::from_boxed)
+}
+
 /// What people and commands are answered from.
 fn admin(
     config: &Config,
@@ -239,12 +249,7 @@ fn admin(
             Source::Kube(_) => "kubernetes",
         },
     };
-    let read = if config.counters {
-        mode.connections(inputs.clone())
-            .map_err(anyhow::Error::from_boxed)?
-    } else {
-        None
-    };
+    let read = connections(config, mode, inputs)?;
     let (looker, looking) = Looker::new(Kernel {
         mode: mode.clone(),
         counters: config.counters,
@@ -266,28 +271,21 @@ fn admin(
     ))
 }
 
+/// What failed is tried again, and the thread that cleans up tells of it.
 fn count_cleaned(metrics: &Metrics, cleaned: Cleaned) {
     let Cleaned {
         family,
         took,
         result,
     } = cleaned;
-    match result {
-        Ok(removed) => {
-            if removed.total() > 0 {
-                tracing::info!(%family, ?took, flows = removed.total(), "removed UDP flows that led nowhere");
-            }
-            let by_reason = [
-                ("endpoint_gone", removed.endpoint_gone),
-                ("untranslated", removed.untranslated),
-                ("service_gone", removed.service_gone),
-            ];
-            let by_reason = by_reason.map(|(reason, flows)| (reason, flows as u64));
-            metrics.conntrack_cleaned(family, took, by_reason);
-        }
-        Err(error) => {
-            tracing::warn!(%family, %error, "cannot remove UDP flows that lead nowhere; trying again");
-        }
+    if let Ok(removed) = result {
+        let by_reason = [
+            ("endpoint_gone", removed.endpoint_gone),
+            ("untranslated", removed.untranslated),
+            ("service_gone", removed.service_gone),
+        ];
+        let by_reason = by_reason.map(|(reason, flows)| (reason, flows as u64));
+        metrics.conntrack_cleaned(family, took, by_reason);
     }
 }
 

@@ -59,6 +59,8 @@ impl Observer for Reporter {
             .take()
             .map_or(Ok(()), |check| check(engine))?;
         self.queued(engine);
+        // The objects were read by other threads, whose freed memory the first sync, which takes the most of all, cannot use.
+        memory::give_back();
         Ok(())
     }
 

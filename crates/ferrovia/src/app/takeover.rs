@@ -1,6 +1,6 @@
 //! Removing what another proxy left, once our rules are in force.
 //!
-//! Until that has succeeded two sets of rules are in force, so a failure is not the end of it: somebody may have held the tools' lock for a
+//! Until that has succeeded two sets of rules may be in force, so a failure is not the end of it: somebody may have held the tools' lock for a
 //! moment, or changed a chain while we were reading. What cannot be removed in a day's patience is left to people.
 
 use std::thread;
@@ -59,10 +59,10 @@ fn remove_with_pauses(
             Err(error) => error,
         };
         if attempt == attempts {
-            tracing::error!(%error, attempts, "cannot remove what another proxy left; both sets of rules are in force, and `ferrovia cleanup --kube-proxy` or a restart tries again");
+            tracing::error!(%error, attempts, "cannot remove what another proxy left, or not look for it; if it left rules they stay in force beside ours, until `ferrovia cleanup --kube-proxy` or a restart of the proxy removes them");
             return;
         }
-        tracing::warn!(%error, again_in = ?pause, "cannot remove what another proxy left; both sets of rules are in force, trying again");
+        tracing::warn!(%error, again_in = ?pause, "cannot remove what another proxy left, or not look for it; if it left rules they are in force beside ours; trying again");
         rest(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -83,16 +83,24 @@ pub(super) fn watch_addresses(inputs: Inputs) -> anyhow::Result<()> {
                 tracing::warn!(%error, "cannot hear of changes to this machine's addresses; reading them again");
                 thread::sleep(REST);
             }
-            match addr::local_addresses() {
-                Ok(addresses) => {
-                    if inputs.send(Input::Addresses(addresses)).is_err() {
-                        return;
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "cannot read this machine's addresses"),
+            if inputs.send(Input::Addresses(addresses_now())).is_err() {
+                return;
             }
         }
     })
+}
+
+/// Tried until it succeeds: nobody tells a second time that they have changed.
+fn addresses_now() -> Vec<IpAddr> {
+    loop {
+        match addr::local_addresses() {
+            Ok(addresses) => return addresses,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read this machine's addresses; trying again");
+                thread::sleep(REST);
+            }
+        }
+    }
 }
 
 /// SIGTERM and SIGINT end the loop between two syncs.

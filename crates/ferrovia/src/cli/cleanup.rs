@@ -17,7 +17,8 @@ if the iptables mode or a kube-proxy was in use here, run this where the tools a
 /// Flags of `ferrovia cleanup`.
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
-    /// Remove what a kube-proxy left behind as well: its nftables tables and its iptables chains
+    /// Remove what a kube-proxy left behind as well, and what our modes iptables, ipvs and userspace wrote under its names: nftables
+    /// tables, iptables chains, virtual servers, sets and the device kube-ipvs0
     #[arg(long)]
     pub(super) kube_proxy: bool,
 }

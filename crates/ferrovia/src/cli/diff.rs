@@ -1,19 +1,18 @@
 //! `ferrovia diff` and `ferrovia verify`: what is wanted against what is in the kernel, or two folders against each other.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use ferrovia_core::difference::Difference;
 use ferrovia_core::difference::services::{delta, in_words};
 use serde_json::json;
 
 use super::daemon;
 use super::objects::{Answerer, Families, Loaded, ObjectFlags};
-use super::output::print;
+use super::output::{Format, is_coloured, print};
 use crate::look::compare::Compared;
 
 /// As diff(1) has it.
@@ -54,13 +53,6 @@ pub(super) struct VerifyArgs {
     /// Say nothing; the exit code tells
     #[arg(short, long)]
     quiet: bool,
-}
-
-/// How to print an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    Text,
-    Json,
 }
 
 pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
@@ -186,9 +178,8 @@ struct Paint {
 
 impl Paint {
     fn for_stdout() -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
-            is_on: wanted && io::stdout().is_terminal(),
+            is_on: is_coloured(),
         }
     }
 

@@ -1,13 +1,12 @@
 //! `ferrovia doctor`
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use ferrovia_core::store::Store;
 
 use super::objects::{SourceFlags, read};
-use super::output::print;
+use super::output::{Format, is_coloured, print};
 use crate::doctor::text::{Colour, Text};
 use crate::doctor::{Asked, NodePort, examine, gather, to_json};
 
@@ -28,18 +27,9 @@ pub(super) struct DoctorArgs {
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Format,
 
-    /// Make no connections in a network namespace of their own
+    /// Leave out the self-test, which calls Services in a network namespace made for the purpose
     #[arg(long)]
     no_self_test: bool,
-}
-
-/// For whom a report is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// Looks at this node and prints what it found. Could it not even begin, that is another exit code than bad news.
@@ -56,7 +46,11 @@ pub(super) fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         Format::Json => print(format_args!("{:#}\n", to_json(&report)))?,
         Format::Text => print(Text {
             report: &report,
-            colour: colour(),
+            colour: if is_coloured() {
+                Colour::On
+            } else {
+                Colour::Off
+            },
         })?,
     }
     Ok(ExitCode::from(report.exit_code()))
@@ -97,14 +91,4 @@ fn node_ports(store: &mut Store) -> Vec<NodePort> {
         }
     }
     found
-}
-
-/// Colours are for terminals, and for those who have not asked for none.
-fn colour() -> Colour {
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    if std::io::stdout().is_terminal() && !unwanted {
-        Colour::On
-    } else {
-        Colour::Off
-    }
 }

@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 
 use super::{COMMANDS, LONG_ABOUT, Program};
 use crate::config::flags::{Flag, GROUPS, Kind};
+use crate::paragraph::hanging;
 
-/// The width of the text.
-const WIDTH: usize = 100;
 /// Where the explanation of a flag begins.
-const INDENT: usize = 10;
+const INDENT: &str = "          ";
 
 const KUBE_PROXY_ABOUT: &str = "\
 Ferrovia in the place of kube-proxy: makes connections to a Service's stable address reach one of its pods, by programming this node's \
@@ -26,11 +25,11 @@ pub(super) fn daemon(program: Program) -> String {
         Program::KubeProxy => write!(
             text,
             "{}\nUsage: kube-proxy [FLAGS]\n",
-            wrapped(KUBE_PROXY_ABOUT, 0)
+            hanging("", KUBE_PROXY_ABOUT)
         ),
         Program::Ferrovia => ferrovia(&mut text),
     };
-    let _ = write!(text, "\n{}", wrapped(SPELLING, 0));
+    let _ = write!(text, "\n{}", hanging("", SPELLING));
     for (heading, flags) in GROUPS {
         let _ = writeln!(text, "\n{heading}:");
         for flag in flags {
@@ -46,7 +45,7 @@ fn ferrovia(text: &mut String) -> std::fmt::Result {
         if is_example {
             writeln!(text, "{paragraph}\n")?;
         } else {
-            writeln!(text, "{}", wrapped(paragraph, 0))?;
+            writeln!(text, "{}", hanging("", paragraph))?;
         }
     }
     writeln!(
@@ -85,30 +84,6 @@ fn describe(text: &mut String, flag: &Flag) {
         "  {}{}{value}\n{}",
         short.unwrap_or_default(),
         names.join(", "),
-        wrapped(&about, INDENT)
+        hanging(INDENT, &about)
     );
-}
-
-/// Breaks lines between words.
-fn wrapped(text: &str, indent: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            out.push('\n');
-            column = 0;
-        }
-        if column == 0 {
-            out.push_str(&" ".repeat(indent));
-            column = indent;
-        } else {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out.push('\n');
-    out
 }

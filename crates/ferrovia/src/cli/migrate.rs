@@ -7,9 +7,8 @@ use clap::{Args, ValueEnum};
 use ferrovia_core::desired::Builder;
 use ferrovia_core::family::Family;
 
-use super::doctor::Format;
 use super::objects::{SourceFlags, WHERE, read};
-use super::output::print;
+use super::output::{Format, print};
 use crate::config::ModeName;
 use crate::migrate::text::Text;
 use crate::migrate::{From, Node, changes, gather, steps, to_json};
@@ -21,11 +20,11 @@ const TROUBLE: u8 = 2;
 /// Flags of `ferrovia migrate`.
 #[derive(Debug, Args)]
 pub(super) struct MigrateArgs {
-    /// The mode of now
+    /// The mode that the node is in
     #[arg(long, value_name = "MODE")]
     from: OldMode,
 
-    /// The mode to be
+    /// The mode to change to
     #[arg(long, value_name = "MODE", default_value = "nftables")]
     to: NewMode,
 

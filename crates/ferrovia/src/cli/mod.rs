@@ -37,7 +37,7 @@ kube-proxy's job, with kube-proxy's flags and configuration file, from the objec
 them as they change.
 
 Try it without touching anything:
-    ferrovia plan --manifests examples/
+    ferrovia plan --manifests examples/ --node-name node-1
 
 Run it (needs CAP_NET_ADMIN):
     ferrovia --config /etc/kube-proxy/config.conf        in a cluster, in the place of kube-proxy
@@ -127,6 +127,7 @@ struct Cli {
         alias = "v",
         value_name = "LEVEL",
         default_value_t = 0,
+        display_order = 100,
         global = true
     )]
     verbosity: u32,
@@ -144,7 +145,8 @@ enum Command {
     Diff(Box<diff::DiffArgs>),
     /// Say in one line whether the kernel has what is wanted, for monitoring. Ends with 0 if it has, 1 if not, 2 on an error
     Verify(Box<diff::VerifyArgs>),
-    /// Show how many connections each service and each endpoint got, read from the kernel
+    /// Show how many connections each service and each endpoint got, as the nftables mode's rules count them; needs no daemon. In other
+    /// modes see `ferrovia top` and the metrics
     Counters(counters::CountersArgs),
     /// Show services and endpoints with their connections, live, from the running daemon
     Top(top::TopArgs),
@@ -154,7 +156,8 @@ enum Command {
     /// Say which Services and settings would behave differently in another mode, and how to switch; changes nothing. With --check it ends
     /// with 0 if nothing changes, 1 if something does, 2 on an error
     Migrate(Box<migrate::MigrateArgs>),
-    /// Remove our rules from the kernel
+    /// Remove our rules from the kernel; Services stop working on this node until a proxy runs again. Without --kube-proxy, what has
+    /// kube-proxy's names (the modes iptables, ipvs and userspace) stays and is told
     Cleanup(cleanup::CleanupArgs),
     /// Print what a shell needs to complete commands and flags, as in `ferrovia completions bash > /etc/bash_completion.d/ferrovia`
     Completions(completions::CompletionsArgs),
@@ -175,10 +178,10 @@ impl UsageError {
     fn new(program: Program, error: &FlagError) -> Self {
         let hint = match (error, program) {
             (FlagError::Positional(word), Program::Ferrovia) => {
-                let names: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
-                if names.contains(&word.as_str()) {
+                if is_command(word) {
                     format!(" A command comes before its flags: ferrovia {word} ...")
                 } else {
+                    let names: Vec<_> = COMMANDS.iter().map(|(name, _)| *name).collect();
                     format!(" Commands are {}.", names.join(", "))
                 }
             }
@@ -210,18 +213,19 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<Exi
     }
     command_first(&mut arguments);
     match arguments.first().map(String::as_str) {
-        Some(
-            "trace" | "plan" | "diff" | "verify" | "counters" | "top" | "doctor" | "migrate"
-            | "cleanup" | "completions" | "man",
-        ) => other_command(arguments),
         Some("help") => {
             arguments.remove(0);
             arguments.push("--help".to_owned());
             main(std::iter::once(name).chain(arguments.into_iter().map(Into::into)))
         }
         Some("run") => run::run(program, arguments.split_off(1)).map(|()| ExitCode::SUCCESS),
+        Some(word) if is_command(word) => other_command(arguments),
         _ => run::run(program, arguments).map(|()| ExitCode::SUCCESS),
     }
+}
+
+fn is_command(word: &str) -> bool {
+    COMMANDS.iter().any(|(name, _)| *name == word)
 }
 
 /// The verbosity may stand before the command, which then changes places with it.
@@ -237,7 +241,7 @@ fn command_first(arguments: &mut [String]) {
         position += match argument.as_str() {
             argument if takes_next(argument) => 2,
             argument if is_verbosity(argument) => 1,
-            argument if COMMANDS.iter().any(|(name, _)| *name == argument) => break,
+            argument if is_command(argument) => break,
             _ => return,
         };
     }

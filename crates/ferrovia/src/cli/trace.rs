@@ -8,9 +8,8 @@ use ferrovia_core::trace::{Cause, Outcome, Trace, trace as follow};
 use serde_json::Value;
 
 use super::daemon;
-use super::diff::Format;
 use super::objects::{Answerer, Loaded, ObjectFlags};
-use super::output::print;
+use super::output::{Format, print};
 use crate::admin::client::{Client, encode};
 use crate::look::Question;
 use crate::look::trace::{Answer, Live};

@@ -49,13 +49,13 @@ fn fold_file(
     path: &Path,
     remarks: &mut Vec<Remark>,
 ) -> Result<ConfigFile, ConfigError> {
-    let content = read(path).map_err(|source| ConfigError::Read {
+    let content = read(path).map_err(|cause| ConfigError::Read {
         path: path.to_owned(),
-        source,
+        cause,
     })?;
-    let decoded = decode(&content).map_err(|source| ConfigError::Decode {
+    let decoded = decode(&content).map_err(|cause| ConfigError::Decode {
         path: path.to_owned(),
-        source,
+        cause,
     })?;
     if let Some(oddities) = decoded.remark {
         remarks.push(Remark {

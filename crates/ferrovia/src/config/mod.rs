@@ -10,6 +10,7 @@ pub mod file;
 pub mod flags;
 pub mod gates;
 mod keys;
+mod logs;
 mod sections;
 mod used;
 mod userspace;
@@ -130,6 +131,9 @@ pub enum ModeName {
 }
 
 impl ModeName {
+    /// All of them, in the order of their names.
+    pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Userspace];
+
     /// As the configuration spells it.
     pub fn name(self) -> &'static str {
         match self {
@@ -202,20 +206,20 @@ impl Remark {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration file {}: {source}", path.display())]
+    #[error("cannot read the configuration file {}: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The file cannot be understood.
-    #[error("cannot decode the configuration file {}: {source}", path.display())]
+    #[error("cannot decode the configuration file {}: {cause}", path.display())]
     Decode {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: DecodeError,
+        cause: DecodeError,
     },
     /// The host name cannot be read.
     #[error("cannot read the host name ({0}); give --hostname-override")]

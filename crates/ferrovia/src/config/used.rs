@@ -10,16 +10,14 @@ use ferrovia_core::plan::iptables::DROP_MARK;
 use ipnet::IpNet;
 
 use super::defaults::{ADMIN_SOCKET, WEB_ADDRESS, WEB_PORT, add_port};
-use super::file::{Document, Logging};
+use super::file::Document;
 use super::flags::Typed;
-use super::gates::FeatureGates;
 use super::validate::Checks;
 use super::{
     Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source,
-    UserspaceSettings,
+    UserspaceSettings, logs,
 };
 use crate::conntrack::limits::ConntrackSettings;
-use crate::logging::{FileVerbosity, Format, LogSettings};
 use crate::source::kube::ApiAccess;
 use crate::sync::Pace;
 
@@ -91,7 +89,7 @@ impl Config {
                 1000,
             ),
             conntrack: conntrack(&mut checks, document),
-            log: log(&mut checks, &document.logging, &gates, &typed),
+            log: logs::settings(&mut checks, &document.logging, &gates, &typed),
             localhost_node_ports: document.iptables.localhost_node_ports.unwrap_or(true),
             ipvs: ipvs(&mut checks, document, mode),
             userspace: UserspaceSettings::of(&mut checks, document),
@@ -144,13 +142,8 @@ fn source(checks: &mut Checks, document: &Document, master: &str) -> Source {
 }
 
 fn mode(checks: &mut Checks, name: &str) -> Option<ModeName> {
-    let words = [
-        ("", None),
-        ("iptables", Some(ModeName::Iptables)),
-        ("ipvs", Some(ModeName::Ipvs)),
-        ("nftables", Some(ModeName::Nftables)),
-        ("userspace", Some(ModeName::Userspace)),
-    ];
+    let modes = ModeName::ALL.map(|mode| (mode.name(), Some(mode)));
+    let words = [&[("", None)], &modes[..]].concat();
     checks.word("mode", name, &words).flatten()
 }
 
@@ -349,71 +342,5 @@ fn ipvs(checks: &mut Checks, document: &Document, mode: Option<ModeName>) -> Ipv
         tcp_timeout: some_time(checks.time("ipvs.tcpTimeout", given.tcp_timeout)),
         tcp_fin_timeout: some_time(checks.time("ipvs.tcpFinTimeout", given.tcp_fin_timeout)),
         udp_timeout: some_time(checks.time("ipvs.udpTimeout", given.udp_timeout)),
-    }
-}
-
-fn log(checks: &mut Checks, given: &Logging, gates: &FeatureGates, typed: &Typed) -> LogSettings {
-    let words = [("json", Format::Json), ("text", Format::Text)];
-    let format = checks.word("logging.format", &given.format, &words);
-    if format == Some(Format::Json) && !gates.is_enabled("LoggingBetaOptions") {
-        checks.forbidden(
-            "logging.format",
-            "json needs the feature gate LoggingBetaOptions",
-        );
-    }
-    if given.verbosity > i32::MAX.unsigned_abs() {
-        checks.invalid(
-            "logging.verbosity",
-            given.verbosity,
-            "must be at most 2147483647",
-        );
-    }
-    if format == Some(Format::Json) && !given.vmodule.is_empty() {
-        checks.forbidden("logging.vmodule", "only with the format text");
-    }
-    for (position, entry) in given.vmodule.iter().enumerate() {
-        let field = format!("logging.vmodule[{position}].filePattern");
-        if entry.file_pattern.is_empty() || entry.file_pattern.contains(['=', ',']) {
-            checks.invalid_text(
-                field,
-                &entry.file_pattern,
-                "must not be empty, and without = and ,",
-            );
-        }
-    }
-    let options = [("text", &given.options.text), ("json", &given.options.json)];
-    let sizes = options.map(|(name, stream)| {
-        let field = format!("logging.options.{name}.infoBufferSize");
-        checks.quantity(field, &stream.info_buffer_size)
-    });
-    for (name, stream) in options {
-        let is_used = stream.split_stream || stream.info_buffer_size != "0";
-        if is_used && !gates.is_enabled("LoggingAlphaOptions") {
-            checks.forbidden(
-                format!("logging.options.{name}"),
-                "needs the feature gate LoggingAlphaOptions",
-            );
-        }
-    }
-    let (stream, info_buffer_size) = match format {
-        Some(Format::Json) => (&given.options.json, sizes[1]),
-        _ => (&given.options.text, sizes[0]),
-    };
-    // A file completed by us says `text` without anybody having asked for it, so only json and the flag count as asked for.
-    let is_explicit = format == Some(Format::Json) || typed.is_given("logging-format");
-    LogSettings {
-        format: format.filter(|_| is_explicit),
-        verbosity: given.verbosity,
-        vmodule: given
-            .vmodule
-            .iter()
-            .map(|entry| FileVerbosity {
-                pattern: entry.file_pattern.clone(),
-                verbosity: entry.verbosity,
-            })
-            .collect(),
-        flush_frequency: checks.positive_time("logging.flushFrequency", given.flush_frequency),
-        split_stream: stream.split_stream,
-        info_buffer_size,
     }
 }

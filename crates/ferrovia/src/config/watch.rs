@@ -32,12 +32,12 @@ pub enum WatchError {
     )]
     Init(io::Error),
     /// A directory on the way to the file cannot be watched.
-    #[error("cannot watch {} for changes of the configuration file: {source}", path.display())]
+    #[error("cannot watch {} for changes of the configuration file: {cause}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Notifications cannot be read any more.
     #[error("cannot hear of changes of the configuration file: {0}")]
@@ -106,7 +106,7 @@ impl Watch {
                 Ok(_) => {}
                 // Gone since; what replaces it is told by the directory above.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(source) => return Err(WatchError::Directory { path, source }),
+                Err(cause) => return Err(WatchError::Directory { path, cause }),
             }
         }
         Ok(())

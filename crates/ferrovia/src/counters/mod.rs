@@ -1,4 +1,5 @@
-//! What the kernel counted: connections by service and endpoint, refusals by service. [`report`] is for people, [`totals`] for metrics, [`kernel`] where the modes find it.
+//! What the kernel counted: connections by service and endpoint, refusals by service. [`report`] is for people, [`totals`] for metrics,
+//! [`kernel`] is where the modes find it.
 
 pub mod kernel;
 pub mod report;

@@ -18,6 +18,8 @@ use ferrovia_host::nft::{Error, Nft};
 #[derive(Debug)]
 pub struct Report {
     family: Family,
+    /// The nftables mode has a table here.
+    pub has_table: bool,
     services: BTreeMap<Box<str>, ServiceReport>,
 }
 
@@ -40,7 +42,10 @@ pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
     };
     let (connections, refusals) = (counts(SetId::Connections)?, counts(SetId::Refusals)?);
     let view = View::of(&observed).counted(&connections, &refusals);
-    Ok(Report::new(family, view))
+    Ok(Report {
+        has_table: observed.exists,
+        ..Report::new(family, view)
+    })
 }
 
 impl Report {
@@ -55,7 +60,11 @@ impl Report {
             }
             service.frontends.push(frontend);
         }
-        Self { family, services }
+        Self {
+            family,
+            has_table: true,
+            services,
+        }
     }
 
     /// Only the services whose name begins so.

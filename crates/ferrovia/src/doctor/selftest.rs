@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ferrovia_core::desired::{LocalSetting, NoEndpoints, NodePortSetting, Settings};
-use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::desired::{LocalSetting, Settings};
+use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
 use ferrovia_host::scratch::{self, Addresses};
@@ -226,15 +226,8 @@ fn settings(plans: &[Plan]) -> Settings {
         .iter()
         .filter_map(|plan| IpNet::new(plan.link.pod, plan.link.prefix).ok());
     Settings {
-        node_name: NODE.into(),
-        node_ips: PerFamily::default(),
         local: LocalSetting::ClusterCidr(pods.collect()),
-        masquerade_all: false,
-        masquerade_bit: 14,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
-        node_ports: NodePortSetting::Any,
-        external_ips: true,
+        ..Settings::of_node(NODE)
     }
 }
 

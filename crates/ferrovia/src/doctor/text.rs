@@ -3,9 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use super::finding::{Area, Finding, Report, Severity};
+use crate::paragraph::hanging;
 
-/// The width of the text.
-const WIDTH: usize = 100;
 /// Where a finding's text begins: behind the longest word for how bad it is.
 const INDENT: usize = 11;
 
@@ -132,25 +131,4 @@ fn grouped(findings: &[Finding]) -> Vec<(Area, Vec<&Finding>)> {
         }
     }
     areas
-}
-
-/// Text behind a label, broken between words; further lines begin where the text does.
-pub(crate) fn hanging(label: &str, text: &str) -> String {
-    let indent = label.chars().count();
-    let mut out = label.to_owned();
-    let mut column = indent;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > WIDTH {
-            let _ = write!(out, "\n{:indent$}", "");
-            column = indent;
-        } else if column > indent {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out.push('\n');
-    out
 }

@@ -1,19 +1,12 @@
-use ferrovia_core::desired::NoEndpoints;
 use ferrovia_core::wire;
 
 use super::*;
 
 fn settings(local: LocalSetting, node_ports: NodePortSetting) -> Settings {
     Settings {
-        node_name: "n1".into(),
-        node_ips: PerFamily::default(),
         local,
-        masquerade_all: false,
-        masquerade_bit: 14,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
         node_ports,
-        external_ips: true,
+        ..Settings::of_node("n1")
     }
 }
 

@@ -32,12 +32,12 @@ pub struct Bind {
 /// A server's port cannot be had, and it was to fail then.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot listen on {address} for {what}: {source}; free the port, choose another, or do without bindAddressHardFail"
+    "cannot listen on {address} for {what}: {cause}; free the port, choose another, or do without bindAddressHardFail"
 )]
 pub struct BindError {
     what: &'static str,
     address: SocketAddr,
-    source: io::Error,
+    cause: io::Error,
 }
 
 /// A server that runs, or tries to; it ends when this is dropped.
@@ -70,18 +70,18 @@ pub(crate) struct Name {
 
 impl Name {
     /// Tells of a port that cannot be had, and makes an error of it.
-    fn refuse(&self, bind: &Bind, source: io::Error) -> BindError {
+    fn refuse(&self, bind: &Bind, cause: io::Error) -> BindError {
         (bind.notices)(Notice {
             regarding: Regarding::Node,
             severity: Severity::Warning,
             reason: self.reason,
             action: "StartKubeProxy",
-            note: format!("cannot listen on {}: {source}", bind.address),
+            note: format!("cannot listen on {}: {cause}", bind.address),
         });
         BindError {
             what: self.what,
             address: bind.address,
-            source,
+            cause,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What the daemon writes about itself, as kube-proxy would: klog's text or its JSON, filtered by `-v` and `--vmodule`.
 //!
-//! An event of `tracing` passes the filter (`verbosity.rs`, `vmodule.rs`), becomes a record of bounded size (`record.rs`), is held back if it only says
-//! again what was said a moment ago (`repeats.rs`), becomes one line (`text.rs`, `json.rs`) and leaves in one system call (`output.rs`).
-//! What is logged, and at which level, is up to the code that does the thing.
+//! An event of `tracing` passes the filter (`verbosity.rs`, `vmodule.rs`), becomes a record of bounded size (`record.rs`), is held back if
+//! it only says again what was said a moment ago (`repeats.rs`), becomes one line (`text.rs`, `json.rs`) and leaves in one system call
+//! (`output.rs`). What is logged, and at which level, is up to the code that does the thing.
 
 mod json;
 mod layer;

@@ -86,6 +86,12 @@ catalogue! {
         "Time one removal of stale flows took.";
     conntrack_deleted: Counter() "kubeproxy_conntrack_reconciler_deleted_entries_total" [ip_family]
         "Stale flows removed.";
+    conntrack_flows: Gauge() "ferrovia_conntrack_flows" []
+        "Flows that connection tracking has in its table.";
+    conntrack_flows_limit: Gauge() "ferrovia_conntrack_flows_limit" []
+        "Flows that the table may have; 0 without a limit.";
+    conntrack_failures: Counter() "ferrovia_conntrack_failures_total" [reason]
+        "Flows that could not be entered into the table or were thrown out of it, and packets dropped for want of room, as the kernel counts.";
 
     // Health checks.
     healthz: Counter() "kubeproxy_proxy_healthz_total" [code]

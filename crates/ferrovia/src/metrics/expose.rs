@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::PoisonError;
 
+use ferrovia_host::survey::flows;
+
 use super::process::Usage;
 use super::series::Expose;
 use super::{Connections, Metrics};
@@ -15,6 +17,7 @@ impl Metrics {
     /// If `out` fails.
     pub fn expose(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         self.read_process();
+        self.read_flows();
         if let Some(read) = self.of_mode.get() {
             read.lock().unwrap_or_else(PoisonError::into_inner)(self);
         }
@@ -69,6 +72,27 @@ impl Metrics {
             if let Some(value) = value {
                 gauge.update([], |gauge| gauge.set(value));
             }
+        }
+    }
+
+    /// How full connection tracking's table is. Where nothing is tracked there is nothing in it.
+    fn read_flows(&self) {
+        let (flows, limit) = flows::fill().unwrap_or_default();
+        let all = &self.all;
+        for (gauge, value) in [
+            (&all.conntrack_flows, flows),
+            (&all.conntrack_flows_limit, limit),
+        ] {
+            gauge.update([], |gauge| gauge.set(value as f64));
+        }
+        let totals = flows::totals().unwrap_or_default();
+        for (reason, total) in [
+            ("insert_failed", totals.insert_failed),
+            ("dropped", totals.dropped),
+            ("early_dropped", totals.early_dropped),
+        ] {
+            let failures = &all.conntrack_failures;
+            failures.update([reason], |n| n.set(total as f64));
         }
     }
 

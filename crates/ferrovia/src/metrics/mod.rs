@@ -14,7 +14,7 @@ mod slis;
 
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
 use ferrovia_host::portals::Directory;
@@ -33,6 +33,8 @@ pub struct Metrics {
     slis: Slis,
     failures: Failures,
     started: Option<f64>,
+    /// The same by the clock that nobody sets.
+    since: Instant,
     connections: OnceLock<Mutex<Reader>>,
     of_mode: OnceLock<Mutex<ReadMode>>,
     proxies: OnceLock<ProxyFigures>,
@@ -87,6 +89,7 @@ impl Metrics {
             slis: Slis::new(),
             failures,
             started: process::started(),
+            since: Instant::now(),
             connections: OnceLock::new(),
             of_mode: OnceLock::new(),
             proxies: OnceLock::new(),
@@ -348,6 +351,11 @@ impl Metrics {
     /// When this process started, in seconds since 1970.
     pub fn started(&self) -> Option<f64> {
         self.started
+    }
+
+    /// How long this process runs, about. Not what the times of day differ by: somebody may have set the clock.
+    pub fn up(&self) -> Duration {
+        self.since.elapsed()
     }
 }
 

@@ -1,7 +1,7 @@
 //! How to switch, and how to go back. The switch is a start in another mode; nothing here does it.
 
 use super::From;
-use crate::doctor::text::hanging;
+use crate::paragraph::hanging;
 
 /// The steps, as text.
 pub fn steps(from: From) -> String {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Change, From};
-use crate::doctor::text::hanging;
+use crate::paragraph::hanging;
 
 /// How many Services are named.
 const MOST: usize = 8;

@@ -1,9 +1,8 @@
 //! The iptables mode, put together for this machine.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ferrovia_core::desired::{Desired, NodePortSetting};
+use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::iptables::TableName;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed, is_own_chain};
@@ -13,7 +12,6 @@ use ferrovia_host::iptables::{
 };
 use ferrovia_host::portals::Directory;
 use ferrovia_host::probe;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{Deaf, Installed};
 use crate::config::Config;
@@ -40,7 +38,7 @@ impl IptablesSettings {
     pub fn of(config: &Config) -> Self {
         Self {
             localhost_node_ports: config.localhost_node_ports
-                && covers_loopback(&config.settings.node_ports, Family::V4),
+                && config.settings.node_ports.cover_loopback(Family::V4),
         }
     }
 
@@ -49,21 +47,6 @@ impl IptablesSettings {
             localhost_node_ports: self.localhost_node_ports,
             ..IptablesOptions::default()
         }
-    }
-}
-
-/// Node ports are to answer on a family's loopback too.
-pub(super) fn covers_loopback(node_ports: &NodePortSetting, family: Family) -> bool {
-    let loopback = match family {
-        Family::V4 => IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
-        Family::V6 => IpNet::from(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
-    };
-    match node_ports {
-        NodePortSetting::Any => true,
-        NodePortSetting::Primary => false,
-        NodePortSetting::Cidrs(nets) => nets
-            .iter()
-            .any(|net| loopback.contains(net) || net.contains(&loopback.network())),
     }
 }
 
@@ -82,12 +65,7 @@ pub(super) fn plan(settings: IptablesSettings, desired: &Desired) -> String {
 /// Finds the tools and what the kernel can count.
 pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError> {
     let families = probe::supported_families();
-    let mut detected = iptables::detect(&families)?;
-    tracing::info!(backend = %detected.backend, reason = detected.reason, "writing iptables rules");
-    detected
-        .warnings
-        .iter()
-        .for_each(|warning| tracing::warn!("{warning}"));
+    let mut detected = super::detect_tools(&families, "writing iptables rules")?;
     let counters = usable_counters();
     let options = IptablesOptions {
         drop_invalid: !iptables::is_liberal(),
@@ -132,7 +110,7 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
 /// The backend is the one they were written to. It must not be found out anew: a kubelet that has come up since may have named the other one,
 /// and ours would be taken for a predecessor's.
 fn take_over(backend: iptables::Backend, patience: Duration) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     removed.extend(super::ipvs::remove(patience)?);
     let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
     removed.extend(super::in_words(&beside));
@@ -199,26 +177,4 @@ fn usable_counters() -> Vec<Counter> {
         }
     });
     usable
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loopback_is_covered_as_kube_proxy_has_it() {
-        let covers = |cidrs: &[&str]| {
-            let nets = cidrs.iter().map(|net| net.parse().unwrap()).collect();
-            covers_loopback(&NodePortSetting::Cidrs(nets), Family::V4)
-        };
-        assert!(covers_loopback(&NodePortSetting::Any, Family::V4));
-        assert!(covers(&["0.0.0.0/0"]));
-        assert!(covers(&["127.0.2.0/28"]));
-        assert!(covers(&["64.0.0.0/2"]));
-        assert!(!covers(&["128.0.2.0/28"]));
-        assert!(!covers(&["::1/128"]));
-        assert!(!covers_loopback(&NodePortSetting::Primary, Family::V4));
-        let six = NodePortSetting::Cidrs(vec!["::/0".parse().unwrap()]);
-        assert!(covers_loopback(&six, Family::V6) && !covers_loopback(&six, Family::V4));
-    }
 }

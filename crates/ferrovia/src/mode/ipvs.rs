@@ -13,7 +13,7 @@ use ferrovia_core::plan::ipvs::{
 };
 use ferrovia_core::plan::{Found, Plan, Planner};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier, Timeouts, settings};
-use ferrovia_host::link::DummyDevice;
+use ferrovia_host::link::{self, DummyDevice};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::sysctl::Files;
 use ferrovia_host::{Applier, addr, iptables, probe};
@@ -79,11 +79,8 @@ pub(super) fn install(settings: &IpvsSettings) -> Result<Installed, SyncError> {
         local_fallback: settings.local_fallback,
     };
     let families = probe::supported_families();
-    let mut detected = iptables::detect(&families)?;
-    tracing::info!(scheduler = scheduler.as_str(), backend = %detected.backend, reason = detected.reason, "using IPVS, with iptables rules round it");
-    for warning in &detected.warnings {
-        tracing::warn!("{warning}");
-    }
+    tracing::info!(scheduler = scheduler.as_str(), "using IPVS");
+    let mut detected = super::detect_tools(&families, "writing iptables rules round IPVS")?;
     let mut backends = PerFamily { v4: None, v6: None };
     for family in families {
         let Some(tool) = detected.tools[family].take() else {
@@ -103,10 +100,10 @@ pub(super) fn install(settings: &IpvsSettings) -> Result<Installed, SyncError> {
     })
 }
 
-/// Removes what would be in force beside this mode: nftables tables, rules of the other iptables backend, and addresses of bound portals. What the iptables mode left on
-/// this backend went with the first full sync, because both modes share chains.
+/// Removes what would be in force beside this mode: nftables tables, rules of the other iptables backend, and addresses of bound portals.
+/// What the iptables mode left on this backend went with the first full sync, because both modes share chains.
 fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
     removed.extend(super::in_words(&beside));
     removed.extend(super::userspace::remove()?);
@@ -119,7 +116,7 @@ fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
 /// come: what another mode translates never gets as far as IPVS.
 pub(super) fn remove(patience: Duration) -> Result<Vec<String>, SyncError> {
     // Without the device there is nothing of ours, and nobody's modules need to be loaded to find that out.
-    if DummyDevice::open(DEVICE)?.find()?.is_none() {
+    if !has_device()? {
         return Ok(Vec::new());
     }
     let mut leftovers = Leftovers::read()?;
@@ -131,6 +128,15 @@ pub(super) fn remove(patience: Duration) -> Result<Vec<String>, SyncError> {
         );
     }
     leftovers.remove()
+}
+
+/// Whether the mode's device is there. With one of another kind by its name the mode cannot have run.
+fn has_device() -> Result<bool, SyncError> {
+    match DummyDevice::open(DEVICE)?.find() {
+        Ok(number) => Ok(number.is_some()),
+        Err(link::Error::Foreign { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the mode left, of both families. All is read before anything is removed, because the device tells which servers are ours.

@@ -9,7 +9,6 @@ use ferrovia_core::plan::userspace::{ProxyChange, localhost};
 use ferrovia_core::trace::TraceMode;
 use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleListener};
 
-use super::iptables::covers_loopback;
 use super::troubles::{Consequence, Troubles};
 use super::{Installed, Mode};
 use crate::config::Config;
@@ -75,7 +74,7 @@ fn wanted(mode: &Mode, config: &Config) -> PerFamily<bool> {
     PerFamily::from_fn(|family| {
         *mode == Mode::Nftables
             && config.localhost_node_ports
-            && covers_loopback(&config.settings.node_ports, family)
+            && config.settings.node_ports.cover_loopback(family)
     })
 }
 

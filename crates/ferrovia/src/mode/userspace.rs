@@ -18,7 +18,6 @@ use ferrovia_host::portals::{
 };
 use ferrovia_host::{addr, probe};
 
-use super::iptables::covers_loopback;
 use super::troubles::{Consequence, Troubles};
 use super::{Deaf, Installed};
 use crate::config::{Config, PortalSetting, UserspaceSettings};
@@ -52,7 +51,7 @@ impl UserspaceMode {
             listen: config.bind_address,
             egress: config.settings.egress_except.is_some(),
             localhost_node_ports: PerFamily::from_fn(|family| {
-                config.localhost_node_ports && covers_loopback(&config.settings.node_ports, family)
+                config.localhost_node_ports && config.settings.node_ports.cover_loopback(family)
             }),
         }
     }
@@ -119,12 +118,8 @@ impl UserspaceMode {
 
     fn install_with_rules(&self, notices: &Noticeboard) -> Result<Installed, SyncError> {
         let families = probe::supported_families();
-        let mut detected = iptables::detect(&families)?;
-        tracing::info!(backend = %detected.backend, reason = detected.reason, "writing iptables rules that lead to our proxies");
-        detected
-            .warnings
-            .iter()
-            .for_each(|warning| tracing::warn!("{warning}"));
+        let purpose = "writing iptables rules that lead to our proxies";
+        let mut detected = super::detect_tools(&families, purpose)?;
         let (engine, directory) = (LazyEngine::default(), Directory::default());
         let mut backends = PerFamily { v4: None, v6: None };
         for family in families {
@@ -214,7 +209,7 @@ fn take_over(
     is_ours: iptables::IsOurs,
     patience: Duration,
 ) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     removed.extend(super::ipvs::remove(patience)?);
     let beside = iptables::remove_leftovers_beside(backend, is_ours)?;
     removed.extend(super::in_words(&beside));
@@ -225,7 +220,7 @@ fn take_over(
 /// The same for bound portals, whose device stays. Virtual servers do not wait for their connections to end: they take packets before
 /// sockets do, so new connections would go on coming to them.
 fn take_over_bound() -> Result<Vec<String>, SyncError> {
-    let mut removed = super::remove_tables(true)?;
+    let mut removed = super::nftables::remove(true)?;
     removed.extend(super::ipvs::remove(Duration::ZERO)?);
     removed.extend(super::in_words(&iptables::remove_leftovers()?));
     Ok(removed)

@@ -1,13 +1,16 @@
 //! When to sync. Pure: it is told the time.
 //!
-//! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles. Somebody
-//! else's change is repaired in a moment, but not again and again without a pause: two programs that undo each other's work must not eat the
-//! machine. Every sync period the rules are checked; leftovers go when whoever left them says.
+//! A change is due at once, or a minimum period after the last sync. A failure is tried again after a pause that doubles, and changes that
+//! come meanwhile wait for some of it: each attempt after a failure reads all of the kernel's rules, and where many changes come they must
+//! not make it do so all the time. Somebody else's change is repaired in a moment, but not again and again without a pause: two programs
+//! that undo each other's work must not eat the machine. Every sync period the rules are checked; leftovers go when whoever left them says.
 
 use std::time::{Duration, Instant};
 
 /// The first pause after a failure.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// A change does not wait longer than this for the pause after a failure: it may be what mends it.
+const LONGEST_WAIT_OF_A_CHANGE: Duration = Duration::from_secs(1);
 /// One commit of somebody else's may be told in several pieces, a moment apart.
 const REPAIR_AFTER: Duration = Duration::from_millis(2);
 /// The least time from one repair to the next.
@@ -134,8 +137,10 @@ impl Pacer {
         if self.repair_at.take().is_some() {
             self.last_repair = Some(now);
         }
-        self.not_before = Some(now + self.pace.min_sync_period);
         self.retry = (!succeeded).then(|| self.next_retry(now));
+        let rest = self.retry.map_or(Duration::ZERO, |retry| retry.pause);
+        let rest = rest.min(LONGEST_WAIT_OF_A_CHANGE);
+        self.not_before = Some(now + self.pace.min_sync_period.max(rest));
         // However busy it is: another sync puts nothing off.
         self.tidy_at = leftovers.map(|after| {
             let at = now + after;
@@ -244,11 +249,22 @@ mod tests {
     }
 
     #[test]
-    fn an_event_does_not_wait_for_the_retry() {
-        let (mut pacer, now) = pacer(Duration::ZERO);
-        pacer.synced(false, None, now);
+    fn a_change_after_a_failure_waits_for_the_pause_but_not_for_a_long_one() {
+        let (mut pacer, mut now) = pacer(Duration::ZERO);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            pacer.synced(false, None, now);
+            pacer.request();
+            let wait = pacer.idle(now);
+            assert_eq!(pacer.due(now + wait - MS), None);
+            assert_eq!(pacer.due(now + wait), Some(Due::Sync));
+            waits.push(wait.as_millis());
+            now += wait;
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
+        pacer.synced(true, None, now);
         pacer.request();
-        assert_eq!(pacer.due(now), Some(Due::Sync));
+        assert_eq!(pacer.due(now), Some(Due::Sync), "a success forgets");
     }
 
     #[test]

@@ -132,10 +132,9 @@ impl<'w> Cluster<'w> {
         let (installed, addresses) = {
             let _inside = enter(world);
             match way {
-                Way::Nft | Way::Bound => {}
+                // In ipvs mode there are no other tools than those of the one kind.
+                Way::Nft | Way::Bound | Way::Ipvs => {}
                 Way::Iptables(backend) => say_which(world, backend),
-                // User-mode Linux has no nf_tables.
-                Way::Ipvs => say_which(world, Backend::Legacy),
                 Way::Userspace => say_which(world, Backend::Nft),
             }
             let installed = mode.install(true).expect("the mode works here");
@@ -173,6 +172,10 @@ impl<'w> Cluster<'w> {
         let _inside = enter(self.world);
         let mut outcomes = self.engine.sync();
         outcomes.extend(self.engine.tidy());
+        if self.way == Way::Ipvs {
+            let waited = self.world.wait_for_addresses(Role::Node);
+            waited.expect("the services' addresses become the node's own");
+        }
         outcomes
             .into_iter()
             .filter_map(|outcome| Some(outcome.result.err()?.to_string()))

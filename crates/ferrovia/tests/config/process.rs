@@ -34,6 +34,13 @@ fn refuses(arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
+fn a_cause_is_told_once() {
+    let output = run(FERROVIA, &["--config=/nonexistent/config.yaml"]);
+    let error = said(&output.stderr);
+    assert_eq!(error.matches("No such file").count(), 1, "{error}");
+}
+
+#[test]
 fn its_name_decides_what_it_is() {
     let folder = Folder::new();
     let kube_proxy = folder.path().join("kube-proxy");

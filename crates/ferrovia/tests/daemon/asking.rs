@@ -152,7 +152,11 @@ fn the_userspace_mode_is_compared_by_the_process_that_listens() {
         &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"],
     );
     node.write("web.yaml", &web(&["1.10", "2.10"]));
-    running(&node, &["--proxy-mode=userspace"]);
+    // What somebody damages is not mended before it was looked at.
+    running(
+        &node,
+        &["--proxy-mode=userspace", "--iptables-sync-period=1h"],
+    );
     let verify = || ask(&node, &["verify", "--family=ipv4"]);
     // Others' rules go once ours are in force, and that is no drift of ours.
     let (code, said, aside) = verify();

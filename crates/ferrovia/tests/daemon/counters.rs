@@ -326,3 +326,13 @@ fn without_counters_services_are_still_told() {
         },
     );
 }
+
+#[test]
+fn where_no_rules_count_it_says_whom_to_ask() {
+    let node = Node::new();
+    let output = node.ferrovia().arg("counters").output();
+    let output = output.expect("ferrovia can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("ferrovia top"), "{said}");
+}

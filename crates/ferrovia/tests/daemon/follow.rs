@@ -1,5 +1,7 @@
 //! Changes while it runs.
 
+use std::time::{Duration, Instant};
+
 use super::support::{Node, web};
 
 const BOTH: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
@@ -105,7 +107,8 @@ fn a_new_address_of_the_node_answers_node_ports() {
 }
 
 #[test]
-fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
+fn a_minimum_period_holds_between_writes() {
+    const PERIOD: Duration = Duration::from_secs(3);
     let node = Node::new();
     node.write("web.yaml", &web(&["2.10"]));
     let mut command = node.ferrovia();
@@ -118,10 +121,9 @@ fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
             "--min-sync-period=3s",
             "--admin-socket=",
         ]);
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let mut child = command.spawn().expect("ferrovia can be started");
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
-    let first = begin.elapsed();
     node.write("web.yaml", &web(&["2.11"]));
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.11:8080");
     let second = begin.elapsed();
@@ -129,9 +131,9 @@ fn a_minimum_period_holds_between_writes_but_not_before_the_first() {
         .kill()
         .and_then(|()| child.wait())
         .expect("the daemon can be killed");
-    // A lower bound, which no slow machine can break.
+    // The first write came some time after the start, however late it was seen.
     assert!(
-        second - first >= std::time::Duration::from_secs(2),
-        "first after {first:?}, second after {second:?}"
+        second >= PERIOD,
+        "the second write was seen after {second:?}"
     );
 }

@@ -5,16 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::waiting::{SOON, wait_until};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
 
 use super::support::{FERROVIA, Folder, path, read, succeed};
-
-/// How long anything may take that should happen soon.
-const SOON: Duration = Duration::from_secs(60);
 
 const SERVICE: &str = "\
 kind: Service
@@ -36,14 +33,6 @@ endpoints: [{ addresses: [10.244.2.10] }]
 /// System calls by name.
 type Calls = BTreeSet<String>;
 
-fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}: not within {SOON:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// A summary of the calls of a program and all its threads and children. The program stays the child of who starts it, the tracer does not.
 fn trace(tracer: &mut Command, summary: &Path) {
     tracer
@@ -63,7 +52,7 @@ fn calls(summary: &Path) -> Calls {
         let names = text.lines().map(str::trim).filter(is_name);
         names.map(str::to_owned).collect::<Calls>()
     };
-    wait("the tracer's summary", || names().contains("execve"));
+    wait_until("the tracer's summary", || names().contains("execve"));
     names()
 }
 
@@ -88,7 +77,7 @@ fn daemon(mode: &[&str]) -> Calls {
         .args(mode)
         .stderr(std::fs::File::create(&log).unwrap());
     let mut daemon = Ended(command.spawn().unwrap());
-    wait("ready", || read(&log).contains("ready: all services"));
+    wait_until("ready", || read(&log).contains("ready: all services"));
     {
         let _inside = world.enter(Role::Node).unwrap();
         for (port, page) in [
@@ -96,8 +85,9 @@ fn daemon(mode: &[&str]) -> Calls {
             (10249, "metrics"),
             (10247, "api/v1/overview"),
         ] {
-            let answer = get(port, page);
-            assert!(answer.starts_with("HTTP/1.1 200"), "{page}: {answer}");
+            wait_until(page, || {
+                get(port, page).is_ok_and(|it| it.starts_with("HTTP/1.1 200"))
+            });
         }
     }
     let changed = SERVICE.replace("10.244.2.10", "10.244.2.11");
@@ -125,17 +115,16 @@ impl Drop for Ended {
     }
 }
 
-fn get(port: u16, page: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+fn get(port: u16, page: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(SOON))?;
     write!(
         stream,
         "GET /{page} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    )?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// The calls of somebody who asks an API server over TLS.

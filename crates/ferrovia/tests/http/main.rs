@@ -5,7 +5,7 @@
 //! - `pages`: everything the metrics server has besides metrics.
 //! - `metrics`: what is measured. `table`: every series by name; docs and dashboard name what exists.
 //! - `abuse`: clients that are slow, many or large.
-//! - `client`, `exposition`, `support`: a plain HTTP client, a reader of Prometheus' text, and a runtime as the daemon has it.
+//! - `exposition`, `support`: a reader of Prometheus' text, and a runtime as the daemon has it.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,10 +14,11 @@
 
 mod abuse;
 mod checks;
-mod client;
 mod exposition;
 mod health;
 mod metrics;
 mod pages;
 mod support;
 mod table;
+
+use ferrovia_lab::plain_http as client;

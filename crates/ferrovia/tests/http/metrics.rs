@@ -176,6 +176,9 @@ fn what_has_not_happened_has_no_series() {
         names.collect::<Vec<_>>(),
         [
             "ferrovia_build_info",
+            "ferrovia_conntrack_failures_total",
+            "ferrovia_conntrack_flows",
+            "ferrovia_conntrack_flows_limit",
             "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
             "kubeproxy_sync_proxy_rules_endpoint_changes_total",
             "kubeproxy_sync_proxy_rules_service_changes_pending",

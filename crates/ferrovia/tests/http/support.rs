@@ -4,12 +4,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::{Arc, Mutex, Once};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrovia::health::{Health, NodeState, State};
 use ferrovia::http::Bind;
 use ferrovia::metrics::{Failures, Metrics};
 use ferrovia::notice::{Notice, Noticeboard};
+pub(crate) use ferrovia_lab::waiting::wait_until;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -89,15 +90,6 @@ pub(crate) fn free_port(ip: &str) -> u16 {
     let ip: IpAddr = ip.parse().unwrap();
     let listener = TcpListener::bind(SocketAddr::new(ip, 0)).unwrap();
     listener.local_addr().unwrap().port()
-}
-
-/// Waits until something is so.
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never happened: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Some machines give a process a thousand descriptors, and a test is both ends of its connections.

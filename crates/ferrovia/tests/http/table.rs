@@ -11,6 +11,9 @@ pub(crate) const TABLE: &[(&str, &str, &str, &str)] = &[
     ("ferrovia_build_info", "gauge", "mode version", ""),
     ("ferrovia_connection_read_errors_total", "counter", "", ""),
     ("ferrovia_connection_series_omitted", "gauge", "", ""),
+    ("ferrovia_conntrack_failures_total", "counter", "reason", ""),
+    ("ferrovia_conntrack_flows", "gauge", "", ""),
+    ("ferrovia_conntrack_flows_limit", "gauge", "", ""),
     (
         "ferrovia_conntrack_removed_total",
         "counter",

@@ -8,7 +8,7 @@ use ferrovia_lab::{Pod, Protocol, Role};
 use crate::stage::{Manifest, Stage, at, expect_alive};
 use crate::support::{SOON, wait};
 
-pub(crate) const TESTS: [Test; 3] = [
+pub(crate) const TESTS: [Test; 4] = [
     (
         "affinity: kept and forgotten",
         affinity_is_kept_and_forgotten,
@@ -17,6 +17,7 @@ pub(crate) const TESTS: [Test; 3] = [
         "drain: under a live connection",
         draining_under_a_live_connection,
     ),
+    ("drain: UDP and SCTP do not", udp_and_sctp_do_not_drain),
     (
         "restart: killed, and nothing is written",
         killed_and_nothing_is_written,
@@ -99,6 +100,48 @@ fn draining_under_a_live_connection() {
     stage.expect_destinations(VIP, &BOTH);
     flap(&stage);
     expect_alive(&mut kept);
+}
+
+/// Nobody knows when a flow of UDP is over, and an association of SCTP is none of IPVS's to keep: their destinations go at once, although
+/// there are connections, and the next call is led elsewhere.
+fn udp_and_sctp_do_not_drain() {
+    let stage = Stage::new();
+    for (protocol, name) in [(Protocol::Udp, "UDP"), (Protocol::Sctp, "SCTP")] {
+        let write = |pod| {
+            let manifest = Manifest {
+                protocol: name,
+                endpoints: &[(pod, 1)],
+                ..Manifest::default()
+            };
+            manifest.write(&stage);
+        };
+        write(Pod::A);
+        if !stage.node.log().contains("ready: all services") {
+            stage.start("ipvs");
+        }
+        wait(|| has_destination(&stage, Pod::A));
+        assert_eq!(stage.call(protocol, Role::PodC, VIP), at(Pod::A));
+        let connections = stage.node.on_node("ipvsadm", &["-Lnc"]);
+        assert!(
+            connections.contains(&at(Pod::A).to_string()),
+            "{connections}"
+        );
+        write(Pod::X);
+        wait(|| has_destination(&stage, Pod::X));
+        // Both changes were written together, or nearly so.
+        wait(|| match has_destination(&stage, Pod::A) {
+            Ok(()) => Err(stage.servers()),
+            Err(_) => Ok(()),
+        });
+        assert_eq!(stage.call(protocol, Role::PodC, VIP), at(Pod::X));
+    }
+}
+
+/// Fails with all servers unless one has a pod as destination.
+fn has_destination(stage: &Stage, pod: Pod) -> Result<(), String> {
+    let servers = stage.servers();
+    let destination = format!("-r {} ", at(pod));
+    servers.contains(&destination).then_some(()).ok_or(servers)
 }
 
 /// A service's only endpoint is replaced by one that drains, again and again: there is always one to go to.

@@ -3,6 +3,8 @@
 //! - `schedulers`: each by its visible effect
 //! - `connections`: affinity and its end, draining, a restart under a connection
 //! - `switch`: from the iptables mode and back, under traffic
+//! - `takeover`: from a kube-proxy's ipvs mode
+//! - `settings`: what flags ask for, and metrics
 //! - `others`: what belongs to others is left alone, or is in the way
 //! - `stage`: a node with the daemon
 //!
@@ -12,21 +14,25 @@
 mod connections;
 mod others;
 mod schedulers;
+mod settings;
 mod stage;
 #[allow(dead_code, reason = "the daemon's other tests use more of it")]
 #[path = "../daemon/support.rs"]
 mod support;
 mod switch;
+mod takeover;
 
 use std::process::ExitCode;
 
 use ferrovia_lab::uml::suite::{self, Test};
 
 fn main() -> ExitCode {
-    let all: [&[Test]; 4] = [
+    let all: [&[Test]; 6] = [
         &schedulers::TESTS,
         &connections::TESTS,
         &switch::TESTS,
+        &takeover::TESTS,
+        &settings::TESTS,
         // The last of these takes IPVS away.
         &others::TESTS,
     ];

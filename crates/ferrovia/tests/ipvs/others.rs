@@ -105,6 +105,10 @@ fn a_device_with_our_name() {
     let node = &stage.node;
     node.on_node("ip", &["link", "add", "kube-ipvs0", "type", "bridge"]);
     node.write("web.yaml", &web(&["2.10"]));
+    // To whoever cleans up it is nothing of ours.
+    let cleanup = node.ferrovia().args(["cleanup", "--kube-proxy"]).output();
+    let cleanup = cleanup.unwrap();
+    assert!(cleanup.status.success(), "{cleanup:?}");
     let complaint = "the device kube-ipvs0 is of kind bridge, not dummy";
     let once = stage.once();
     let said = String::from_utf8_lossy(&once.stderr);

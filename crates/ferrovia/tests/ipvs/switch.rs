@@ -46,6 +46,8 @@ fn to_the_other_mode_and_back() {
     stage
         .node
         .wait_for_log("keeping the virtual servers of the ipvs mode for their connections");
+    let log = stage.node.log();
+    assert!(!log.contains("somebody else"), "{log}");
     expect_alive(&mut translated);
     expect_alive(&mut virtual_);
 

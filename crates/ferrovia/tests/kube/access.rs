@@ -3,16 +3,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrovia::source::kube::{Api, ApiAccess, Unobserved};
+use ferrovia_lab::Folder;
 use ferrovia_lab::apiserver::{ApiServer, Auth, End, Kind, Options};
 
-use super::support::{Source, TempDir, Told, runtime, server, service, times, web};
+use super::support::{Source, Told, runtime, server, service, times, web};
 
 fn with_auth(tls: bool, auth: Auth) -> ApiServer {
     let server = server(Options {
@@ -46,44 +46,44 @@ fn assert_works(server: &ApiServer, kubeconfig: PathBuf) -> Source {
 
 #[test]
 fn a_client_certificate_opens_the_door() {
-    let (server, folder) = (with_auth(true, Auth::ClientCertificate), TempDir::new());
-    assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
+    assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
 
 #[test]
 fn a_token_opens_the_door() {
-    let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
-    assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    let (server, folder) = (with_auth(true, Auth::Token), Folder::new());
+    assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
 
 #[test]
 fn a_token_file_that_changes_is_read_again_when_the_old_token_is_refused() {
-    let (server, folder) = (with_auth(true, Auth::TokenFile), TempDir::new());
-    let source = assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    let (server, folder) = (with_auth(true, Auth::TokenFile), Folder::new());
+    let source = assert_works(&server, server.kubeconfig(folder.path()).unwrap());
     rotate(&server, &source, || {
-        server.kubeconfig(folder.root()).unwrap();
+        server.kubeconfig(folder.path()).unwrap();
     });
 }
 
 #[test]
 fn a_kubeconfig_that_changes_is_read_again() {
-    let (server, folder) = (with_auth(false, Auth::Token), TempDir::new());
-    let source = assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    let (server, folder) = (with_auth(false, Auth::Token), Folder::new());
+    let source = assert_works(&server, server.kubeconfig(folder.path()).unwrap());
     rotate(&server, &source, || {
-        server.kubeconfig(folder.root()).unwrap();
+        server.kubeconfig(folder.path()).unwrap();
     });
 }
 
 #[test]
 fn a_changed_token_is_used_before_the_old_one_is_refused() {
-    let (server, folder) = (with_auth(false, Auth::TokenFile), TempDir::new());
-    let kubeconfig = server.kubeconfig(folder.root()).unwrap();
+    let (server, folder) = (with_auth(false, Auth::TokenFile), Folder::new());
+    let kubeconfig = server.kubeconfig(folder.path()).unwrap();
     let mut times = times();
     times.credentials = Duration::ZERO;
     let source = Source::start(access(kubeconfig), times);
     source.wait(Told::is_listed);
     server.rotate_token();
-    server.kubeconfig(folder.root()).unwrap();
+    server.kubeconfig(folder.path()).unwrap();
     server.end_watches(Kind::Service, End::Clean);
     server.apply(service("web", 81)).unwrap();
     source.wait(|told| told.is(&web("web"), "81"));
@@ -97,18 +97,17 @@ fn a_changed_token_is_used_before_the_old_one_is_refused() {
 
 #[test]
 fn an_exec_plugin_gives_tokens_and_gives_new_ones() {
-    let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
-    server.kubeconfig(folder.root()).unwrap();
+    let (server, folder) = (with_auth(true, Auth::Token), Folder::new());
+    server.kubeconfig(folder.path()).unwrap();
     folder.write("now", &server.token());
-    let plugin = folder.write(
+    folder.write_program(
         "plugin",
-        "#!/bin/sh\necho \"{\\\"apiVersion\\\":\\\"client.authentication.k8s.io/v1\\\",\
-         \\\"kind\\\":\\\"ExecCredential\\\",\\\"status\\\":{\\\"token\\\":\\\"$(cat \"$1\")\\\"}}\"\n",
+        "echo \"{\\\"apiVersion\\\":\\\"client.authentication.k8s.io/v1\\\",\
+         \\\"kind\\\":\\\"ExecCredential\\\",\\\"status\\\":{\\\"token\\\":\\\"$(cat \"$1\")\\\"}}\"",
     );
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
     let user = format!(
         "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./plugin, args: [{}], interactiveMode: Never}}}}",
-        folder.root().join("now").display()
+        folder.path().join("now").display()
     );
     let kubeconfig = write_kubeconfig(
         &folder,
@@ -143,21 +142,21 @@ fn rotate(server: &ApiServer, source: &Source, publish: impl FnOnce()) {
 
 #[test]
 fn without_new_credentials_we_keep_asking() {
-    let (server, folder) = (with_auth(false, Auth::TokenFile), TempDir::new());
-    let source = assert_works(&server, server.kubeconfig(folder.root()).unwrap());
+    let (server, folder) = (with_auth(false, Auth::TokenFile), Folder::new());
+    let source = assert_works(&server, server.kubeconfig(folder.path()).unwrap());
     server.rotate_token();
     server.reset_connections();
     server.apply(service("web", 81)).unwrap();
     source.wait_seen(|seen| seen.codes.iter().filter(|code| **code == Some(401)).count() > 8);
-    server.kubeconfig(folder.root()).unwrap();
+    server.kubeconfig(folder.path()).unwrap();
     source.wait(|told| told.is(&web("web"), "81"));
 }
 
 #[test]
 fn an_unknown_authority_is_refused_unless_told_otherwise() {
-    let (server, folder) = (with_auth(true, Auth::None), TempDir::new());
+    let (server, folder) = (with_auth(true, Auth::None), Folder::new());
     let other = with_auth(true, Auth::None);
-    other.kubeconfig(folder.root()).unwrap();
+    other.kubeconfig(folder.path()).unwrap();
     let strict = write_kubeconfig(
         &folder,
         &server.url(),
@@ -179,8 +178,8 @@ fn an_unknown_authority_is_refused_unless_told_otherwise() {
 
 #[test]
 fn the_master_address_wins() {
-    let (server, folder) = (with_auth(true, Auth::ClientCertificate), TempDir::new());
-    let written = server.kubeconfig(folder.root()).unwrap();
+    let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
+    let written = server.kubeconfig(folder.path()).unwrap();
     let text = fs::read_to_string(&written).unwrap();
     let elsewhere = folder.write(
         "elsewhere",
@@ -194,8 +193,8 @@ fn the_master_address_wins() {
 
 #[test]
 fn a_proxy_is_used() {
-    let (server, folder) = (with_auth(true, Auth::Token), TempDir::new());
-    server.kubeconfig(folder.root()).unwrap();
+    let (server, folder) = (with_auth(true, Auth::Token), Folder::new());
+    server.kubeconfig(folder.path()).unwrap();
     let (proxy, used) = connect_proxy();
     let cluster = format!("certificate-authority: ca.crt, proxy-url: 'http://{proxy}'");
     let user = format!("{{token: {}}}", server.token());
@@ -206,7 +205,7 @@ fn a_proxy_is_used() {
 
 #[test]
 fn a_broken_exec_plugin_is_named_but_not_quoted() {
-    let folder = TempDir::new();
+    let folder = Folder::new();
     let cases = [
         ("echo S3CRET; exit 3", "ended with exit status: 3"),
         (
@@ -216,8 +215,7 @@ fn a_broken_exec_plugin_is_named_but_not_quoted() {
         ("exit 0", "plugin"),
     ];
     for (script, expected) in cases {
-        let plugin = folder.write("plugin", &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+        folder.write_program("plugin", script);
         let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
         let error = refusal(&write_kubeconfig(
             &folder,
@@ -233,9 +231,8 @@ fn a_broken_exec_plugin_is_named_but_not_quoted() {
 
 #[test]
 fn an_exec_plugin_that_hangs_is_not_waited_for() {
-    let folder = TempDir::new();
-    let plugin = folder.write("plugin", "#!/bin/sh\nexec sleep 20\n");
-    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = Folder::new();
+    folder.write_program("plugin", "exec sleep 20");
     let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
     let error = refusal(&write_kubeconfig(
         &folder,
@@ -256,7 +253,7 @@ fn refusal(kubeconfig: &Path) -> String {
     }
 }
 
-fn write_kubeconfig(folder: &TempDir, url: &str, cluster: &str, user: &str) -> PathBuf {
+fn write_kubeconfig(folder: &Folder, url: &str, cluster: &str, user: &str) -> PathBuf {
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
          contexts: [{{name: lab, context: {{cluster: lab, user: lab}}}}]\n\

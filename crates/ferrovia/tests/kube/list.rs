@@ -102,7 +102,7 @@ fn a_streaming_list_without_an_end_is_not_waited_for() {
     let server = with_lists(StreamingLists::Ignored);
     server.apply(service("web", 80)).unwrap();
     let mut times = times();
-    times.list_silence = Duration::from_millis(200);
+    times.list_silence = Duration::from_secs(1);
     let source = Source::start(access_to(&server), times);
     source.wait(Told::is_listed);
     let log = source.read(|told| told.log.clone());
@@ -186,8 +186,8 @@ fn a_list_that_breaks_off_takes_nothing_away() {
             every: Duration::from_millis(5),
         };
         server.interfere(interference);
-        let_in(&server);
         let before = lists(&server, "services");
+        let_in(&server);
         server
             .wait_until(|server| lists(server, "services") > before)
             .unwrap();

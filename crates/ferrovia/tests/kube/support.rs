@@ -1,10 +1,7 @@
 //! A source under test: it follows a server on a thread of its own, and what it tells is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,23 +10,21 @@ use ferrovia::source::kube::{self, Api, ApiAccess, Asked, Batch, Freshness, Obse
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
 use ferrovia_lab::apiserver::{ApiServer, Options, Request};
+use ferrovia_lab::waiting::{self, SOON};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-
-/// Far more than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const NODE: &str = "node-1";
 
 /// Times that make tests quick where something has to be waited for, and long where nothing should ever be.
 pub(crate) fn times() -> Times {
     Times {
-        answer: Duration::from_secs(20),
-        page: Duration::from_secs(60),
-        list_silence: Duration::from_secs(30),
+        answer: Duration::from_secs(60),
+        page: Duration::from_secs(300),
+        list_silence: Duration::from_secs(120),
         watch: (Duration::from_secs(300), Duration::from_secs(600)),
         overdue: Duration::from_secs(30),
-        silence: Duration::from_secs(60),
+        silence: Duration::from_secs(300),
         backoff: Duration::from_millis(10),
         backoff_limit: Duration::from_millis(50),
         backoff_reset: Duration::from_secs(120),
@@ -219,7 +214,7 @@ impl Source {
         let (told, late) = self
             .shared
             .news
-            .wait_timeout_while(told, PATIENCE, |told| !is_so(told))
+            .wait_timeout_while(told, SOON, |told| !is_so(told))
             .unwrap();
         if late.timed_out() {
             let seen = self.shared.seen.lock().unwrap();
@@ -267,22 +262,17 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 
 /// For what nobody tells of when it happens.
 #[track_caller]
-pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it has not happened in time");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+pub(crate) fn wait_until(is_so: impl FnMut() -> bool) {
+    waiting::wait_until("what was awaited", is_so);
 }
 
 /// Lets connections in again, however long the system takes to give the port back.
 #[track_caller]
 pub(crate) fn let_in(server: &ApiServer) {
-    let deadline = Instant::now() + PATIENCE;
-    while let Err(error) = server.refuse_connections(false) {
-        assert!(Instant::now() < deadline, "{error}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    waiting::wait(|| {
+        let answer = server.refuse_connections(false);
+        answer.map_err(|error| error.to_string())
+    });
 }
 
 /// A Service whose port tells versions apart.
@@ -317,34 +307,4 @@ pub(crate) fn lists(server: &ApiServer, resource: &str) -> usize {
         .iter()
         .filter(begins_list)
         .count()
-}
-
-/// A folder of its own for a test, removed with everything in it at the end.
-pub(crate) struct TempDir(PathBuf);
-
-impl TempDir {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ferrovia-kube-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn root(&self) -> &Path {
-        &self.0
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -5,7 +5,9 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use std::{env, fs, io, thread};
+use std::{io, thread};
+
+use ferrovia_lab::Folder;
 
 use crate::klog::{Line, Value};
 
@@ -20,14 +22,9 @@ metadata: {name: no-use-for-it}
 
 /// The lines that a process logs, each with the system call that wrote it: a datagram is one call.
 fn lines_of_a_run(format: &str, filter: Option<&str>) -> Vec<String> {
-    let folder = env::temp_dir().join(format!(
-        "ferrovia-logging-{}-{format}-{}",
-        std::process::id(),
-        filter.is_some()
-    ));
-    fs::create_dir(&folder).unwrap();
-    fs::write(folder.join("web.yaml"), MANIFESTS).unwrap();
-    fs::write(folder.join("broken.yaml"), "kind: [\n").unwrap();
+    let folder = Folder::new();
+    folder.write("web.yaml", MANIFESTS);
+    folder.write("broken.yaml", "kind: [\n");
 
     let (ours, theirs) = UnixDatagram::pair().unwrap();
     let mut command = Command::new("unshare");
@@ -37,7 +34,7 @@ fn lines_of_a_run(format: &str, filter: Option<&str>) -> Vec<String> {
         .args(["run", "--once", "--node-name=node", "-v=10"])
         .arg(format!("--logging-format={format}"))
         .arg("--manifests")
-        .arg(&folder)
+        .arg(folder.path())
         .env_remove("FERROVIA_LOG")
         .stdout(Stdio::null())
         .stderr(OwnedFd::from(theirs));
@@ -52,7 +49,6 @@ fn lines_of_a_run(format: &str, filter: Option<&str>) -> Vec<String> {
         has_ended.store(true, Ordering::SeqCst);
         (status, reader.join().unwrap())
     });
-    fs::remove_dir_all(&folder).unwrap();
     assert!(status.success(), "{datagrams:?}");
     let line = |datagram: String| {
         let line = datagram

@@ -457,10 +457,15 @@ fn thousands_of_problems_cost_no_more_than_thousands_of_files() {
     let begin = Instant::now();
     assert_eq!(folder.rescan().problems.len(), 12_000);
     let first = begin.elapsed();
-    assert!(folder.rescan().is_empty());
-    // The second rescan compares with the problems of the first. Each with each took fifty times as long.
-    let second = begin.elapsed() - first;
-    assert!(second < first * 10, "{first:?}, then {second:?}");
+    // Later rescans compare with the problems of the first. Each with each took fifty times as long. The best of a few: other tests load
+    // the machine.
+    let again = (0..5).map(|_| {
+        let begin = Instant::now();
+        assert!(folder.rescan().is_empty());
+        begin.elapsed()
+    });
+    let again = again.min().unwrap();
+    assert!(again < first * 10, "{first:?}, then {again:?}");
 }
 
 #[test]

@@ -3,23 +3,18 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrovia::source::manifest::{Batch, Severity};
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::Object;
+use ferrovia_lab::Folder;
 
-/// A folder of its own for a test, removed with everything in it at the end.
-pub(crate) struct TempDir(PathBuf);
+/// A folder that is written to as editors, people and the kubelet do.
+pub(crate) struct TempDir(Folder);
 
 impl TempDir {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ferrovia-manifest-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path.canonicalize().unwrap())
+        Self(Folder::new())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -27,11 +22,11 @@ impl TempDir {
     }
 
     pub(crate) fn root(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.path(name), text).unwrap();
+        self.0.write(name, &text);
     }
 
     /// As an editor saves: the new text beside the file, then over it.
@@ -54,12 +49,6 @@ impl TempDir {
         if !self.path(name).is_symlink() {
             symlink(format!("..data/{name}"), self.path(name)).unwrap();
         }
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use ferrovia_lab::Role;
+use ferrovia_lab::plain_http::request;
 
-use super::client::request;
 use super::support::{Node, web};
 
 const HEALTH: &str = "198.51.100.10:10256";

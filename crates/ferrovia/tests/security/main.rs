@@ -11,9 +11,6 @@
 )]
 
 mod catching;
-#[allow(dead_code, reason = "other tests use more of it")]
-#[path = "../http/client.rs"]
-mod client;
 mod doors;
 mod page;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]

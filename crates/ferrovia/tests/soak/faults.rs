@@ -1,49 +1,83 @@
-//! What is thrown at the daemon, one after the other.
+//! What is thrown at the daemon, one after the other. What the kernel and the clock do wrong is in `system`, and large clusters are in `many`.
 
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::apiserver::{End, Fault, Interference, Kind, Target, Verb, sample};
+use anyhow::Context;
+use ferrovia_lab::apiserver::{End, Fault, Interference, Kind, Target, Verb};
 
 use crate::churn;
+use crate::limits::Limits;
 use crate::model::Trouble;
 use crate::objects::NODE;
 use crate::scene::Scene;
-use crate::stage::Limits;
 use crate::{Mode, Options};
 
-/// What 10,000 Services must do with.
-const MEMORY: u64 = 256 << 20;
 /// Few, but enough for what a daemon needs at all.
 const DESCRIPTORS: u32 = 64;
 /// Ten years.
 const UPTIME: u64 = 10 * 365 * 24 * 3600;
-/// The numbers of Services that come all at once begin here, away from the others' addresses.
-const AWAY: u32 = 2_000;
 
 /// Something that is thrown.
 pub(crate) struct Throw {
     pub(crate) name: &'static str,
-    /// Part of the short run, too: what the API server does wrong is tried in other tests as well, and it is waited for ever longer.
-    is_short: bool,
+    when: When,
+    /// The mode in which it makes sense, if not in all.
+    mode: Option<Mode>,
     /// Does it, and says what was done.
-    pub(crate) act: fn(&Scene<'_>) -> anyhow::Result<String>,
+    pub(crate) act: Act,
 }
 
+/// Which runs have time for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Those that are no test: what the API server does wrong is tried in other tests as well, and it is waited for ever longer.
+    IfLong,
+    /// Those with a large cluster.
+    IfBig,
+}
+
+type Act = fn(&Scene<'_>) -> anyhow::Result<String>;
+
 impl Throw {
-    const fn always(name: &'static str, act: fn(&Scene<'_>) -> anyhow::Result<String>) -> Self {
+    const fn new(when: When, name: &'static str, act: Act) -> Self {
         Self {
             name,
-            is_short: true,
+            when,
+            mode: None,
             act,
         }
     }
 
-    const fn if_long(name: &'static str, act: fn(&Scene<'_>) -> anyhow::Result<String>) -> Self {
+    const fn always(name: &'static str, act: Act) -> Self {
+        Self::new(When::Always, name, act)
+    }
+
+    const fn if_long(name: &'static str, act: Act) -> Self {
+        Self::new(When::IfLong, name, act)
+    }
+
+    const fn if_big(name: &'static str, act: Act) -> Self {
+        Self::new(When::IfBig, name, act)
+    }
+
+    const fn only_in(self, mode: Mode) -> Self {
         Self {
-            name,
-            is_short: false,
-            act,
+            mode: Some(mode),
+            ..self
         }
+    }
+
+    fn is_for(&self, options: &Options) -> bool {
+        let has_time = match self.when {
+            When::Always => true,
+            When::IfLong => options.is_long,
+            When::IfBig => options.is_big,
+        };
+        let only = options.only.as_ref();
+        let is_named = only.is_none_or(|only| self.name.contains(only.as_str()));
+        let is_for_mode = self.mode.is_none_or(|mode| mode == options.mode);
+        has_time && is_named && is_for_mode
     }
 }
 
@@ -55,10 +89,19 @@ const FAULTS: &[Throw] = &[
     Throw::always("killed", |scene| scene.killed()),
     Throw::always("few descriptors", |scene| scene.few_descriptors()),
     Throw::always("disk full", |scene| scene.disk_full()),
-    Throw::always("clock", |scene| scene.clock()),
-    Throw::always("little memory, many objects", |scene| scene.little_memory()),
+    Throw::always("long uptime", |scene| scene.long_uptime()),
+    Throw::always("clock jumps", |scene| scene.clock_jumps()),
+    Throw::always("kernel refuses", |scene| scene.kernel_refuses()),
+    Throw::always("little memory", |scene| scene.little_memory()),
+    // Through the tools it would take an hour.
+    Throw::if_big("many endpoints", |scene| scene.many_endpoints()).only_in(Mode::Nftables),
     Throw::always(FIRST_OF_THE_LAST_DAEMON, |scene| scene.foreign_flush()),
     Throw::always("foreign damage", |scene| scene.foreign_damage()),
+    // In the other mode nobody listens.
+    Throw::always("news lost", |scene| scene.news_lost()).only_in(Mode::Nftables),
+    Throw::always("addresses unread", |scene| scene.addresses_unread()),
+    Throw::if_long("system calls fail", |scene| scene.calls_fail()),
+    Throw::always("conntrack full", |scene| scene.conntrack_full()),
     Throw::always("API away", |scene| scene.api_away()),
     Throw::if_long("API forgets", |scene| scene.api_forgets()),
     Throw::if_long("API refuses", |scene| scene.api_refuses()),
@@ -69,11 +112,7 @@ const FAULTS: &[Throw] = &[
 
 /// Those that are to be thrown.
 pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = &'static Throw> {
-    FAULTS.iter().filter(|fault| {
-        let only = options.only.as_ref();
-        let is_named = only.is_none_or(|only| fault.name.contains(only.as_str()));
-        is_named && (options.is_long || fault.is_short)
-    })
+    FAULTS.iter().filter(|fault| fault.is_for(options))
 }
 
 impl Scene<'_> {
@@ -101,7 +140,7 @@ impl Scene<'_> {
     }
 
     /// Starts the daemon anew with limits, lets it work under them, and starts it without.
-    fn limited(
+    pub(crate) fn limited(
         &self,
         limits: Limits,
         work: impl FnOnce() -> anyhow::Result<String>,
@@ -136,42 +175,10 @@ impl Scene<'_> {
         })
     }
 
-    fn clock(&self) -> anyhow::Result<String> {
+    fn long_uptime(&self) -> anyhow::Result<String> {
         self.limited(Limits::Uptime(UPTIME), || {
             self.wait(1);
             Ok("started on a machine that is up for ten years".to_owned())
-        })
-    }
-
-    fn little_memory(&self) -> anyhow::Result<String> {
-        let size = self.options.size;
-        self.limited(Limits::Memory(MEMORY), || {
-            let numbers = AWAY..AWAY + size.services;
-            let objects = |number| [sample::service(number), sample::slice(number, size.endpoints)];
-            // Behind all that comes at once, other changes have to wait.
-            self.model.begin(Trouble::Behind);
-            self.stage
-                .api
-                .apply_many(numbers.clone().flat_map(objects))?;
-            let came = self.settle()?;
-            let peak = self.stage.usage()?.peak;
-            self.stage.restart(Limits::Memory(MEMORY))?;
-            let started = self.settle()?;
-            let peak = peak.max(self.stage.usage()?.peak) >> 10;
-            for number in numbers {
-                let (service, slice) = (sample::service_name(number), sample::slice(number, 0));
-                let slice = slice["metadata"]["name"].as_str().unwrap_or_default();
-                let api = &self.stage.api;
-                api.delete(Kind::Service, sample::NAMESPACE, &service);
-                api.delete(Kind::EndpointSlice, sample::NAMESPACE, slice);
-            }
-            let went = self.settle()?;
-            self.model.end();
-            let (services, endpoints) = (size.services, size.services * size.endpoints);
-            Ok(format!(
-                "{services} Services and {endpoints} endpoints come ({came:.0?}), are there at a start ({started:.0?}), and go \
-                 ({went:.0?}), in 256 MiB; {peak} MiB at most"
-            ))
         })
     }
 
@@ -190,7 +197,7 @@ impl Scene<'_> {
         Ok(format!("{} times", TIMES + 1))
     }
 
-    fn foreign_flush(&self) -> anyhow::Result<String> {
+    pub(crate) fn foreign_flush(&self) -> anyhow::Result<String> {
         let stage = self.stage;
         let (what, times) = match self.options.mode {
             Mode::Nftables => {
@@ -302,12 +309,19 @@ impl Scene<'_> {
         Ok("garbage in watches, GOAWAY, lines cut in half".to_owned())
     }
 
-    /// As it was in the beginning, so that what is left over would show.
+    /// As it was in the beginning, so that what is left over shows.
     fn calm(&self) -> anyhow::Result<String> {
         self.churn.pause();
         churn::clear(self.stage);
+        self.model.as_in_the_beginning(&self.stage.api)?;
+        let (before, mut now) = (self.objects, 0);
+        let gone = self.stage.until("nothing is left over", || {
+            now = self.stage.kernel_objects()?;
+            Ok(now <= before)
+        });
+        gone.with_context(|| format!("{now} objects in the kernel instead of {before}"))?;
         Ok(format!(
-            "all Services that came are gone again; compared on {NODE}"
+            "all Services that came are gone again, and {now} lines of rules left of {before}; compared on {NODE}"
         ))
     }
 }

@@ -1,7 +1,8 @@
 //! Which endpoints each Service has, and had when: who may answer a call, and whether somebody must.
 //!
 //! A change takes a while to have effect, so what was so a moment ago may still be. While the daemon is away or hears nothing, what was so
-//! before may be for all of that time; and while somebody has taken our rules away, nothing need be reachable.
+//! before may be for all of that time; and while somebody has taken our rules away, or the kernel has no room for new connections, nothing
+//! need be reachable.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub(crate) enum Trouble {
     Behind,
     /// There are no rules.
     Bare,
+    /// There is no room for new connections. Those that there are go on.
+    Full,
 }
 
 #[derive(Debug)]
@@ -118,6 +121,27 @@ impl Model {
         api.apply_many(service.slices(pods))
     }
 
+    /// Gives all Services the endpoints that they had first.
+    pub(crate) fn as_in_the_beginning(&self, api: &ApiServer) -> Result<(), Error> {
+        let first: Vec<Pods> = {
+            let inner = self.inner();
+            let first = inner.history.iter().filter_map(|history| history.first());
+            first.map(|(_, pods)| *pods).collect()
+        };
+        for (number, pods) in first.into_iter().enumerate() {
+            self.change(api, Service(number as u16), pods)?;
+        }
+        Ok(())
+    }
+
+    /// The endpoints that a Service should have now.
+    pub(crate) fn latest(&self, service: Service) -> Pods {
+        let inner = self.inner();
+        let history = inner.history.get(usize::from(service.0));
+        let latest = history.and_then(|history| history.last());
+        latest.map_or(Pods::default(), |(_, pods)| *pods)
+    }
+
     /// Something begins that has to be reckoned with.
     pub(crate) fn begin(&self, trouble: Trouble) {
         self.inner().periods.push(Period {
@@ -144,12 +168,12 @@ impl Model {
         answer: Option<&str>,
     ) -> Judgement {
         let inner = self.inner();
-        let (mut from, mut is_bare) = (earlier(asked, BOUND), false);
+        let (mut from, mut is_excused) = (earlier(asked, BOUND), false);
         for period in &inner.periods {
             let is_over = period.to.is_some_and(|to| to + BOUND < asked);
             if period.from <= ended && !is_over {
                 from = from.min(earlier(period.from, BOUND));
-                is_bare |= period.trouble == Trouble::Bare;
+                is_excused |= period.trouble != Trouble::Behind;
             }
         }
         let empty = Vec::new();
@@ -165,7 +189,7 @@ impl Model {
         match answer {
             Some(name) if may.has_name(name) => Judgement::Right,
             Some(_) => Judgement::Stray,
-            None if is_bare || all.contains(&Pods::default()) => Judgement::Excused,
+            None if is_excused || all.contains(&Pods::default()) => Judgement::Excused,
             None => Judgement::Lost,
         }
     }

@@ -42,7 +42,7 @@ impl fmt::Display for Report {
         writeln!(f, "{}\n", self.heading)?;
         writeln!(
             f,
-            "| fault | what was done | calls | lost | strays | without rules | right again after | |"
+            "| fault | what was done | calls | lost | strays | excused | right again after | |"
         )?;
         writeln!(f, "|---|---|---|---|---|---|---|---|")?;
         for row in &self.rows {

@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use ferrovia_lab::Pod;
+use ferrovia_lab::fuzz::Random;
 
 use crate::Options;
-use crate::churn::{CALLED, CANARY, Churn, STEADY};
+use crate::churn::{CANARY, Churn, STEADY};
 use crate::faults::{FIRST_OF_THE_LAST_DAEMON, Throw, chosen};
+use crate::limits::Limits;
 use crate::model::{Model, Pods};
 use crate::report::{Report, Row};
-use crate::stage::{Limits, PATIENCE, Stage, Usage};
+use crate::stage::{PATIENCE, Stage, Usage};
 use crate::traffic::{Client, Counter, Held, who_answers};
 
 /// So much more memory at the end is no leak: a page here and there, and buffers that grew with the largest list.
@@ -24,22 +27,26 @@ pub(crate) fn play(options: &Options) -> anyhow::Result<Report> {
     let model = Model::new(&stage.api, STEADY.0 + 1)?;
     stage.start(Limits::None)?;
     let (churn, counter, stop) = (Churn::default(), Counter::default(), AtomicBool::new(false));
-    let scene = Scene {
+    let mut scene = Scene {
         stage: &stage,
         model: &model,
         churn: &churn,
         counter: &counter,
         options,
         each: options.time / chosen(options).count().max(1) as u32,
+        objects: 0,
     };
     scene.settle()?;
+    scene.objects = stage.kernel_objects()?;
     thread::scope(|scope| {
         let changing = scope.spawn(|| churn.run(&stage, &model, &stop));
         let calling: Vec<_> = Client::ALL
             .into_iter()
-            .map(|client| {
+            .enumerate()
+            .map(|(number, client)| {
+                let random = Random::new(number as u64 + 1);
                 let (stage, model, counter, stop) = (&stage, &model, &counter, &stop);
-                scope.spawn(move || client.run(stage, model, CALLED, counter, stop))
+                scope.spawn(move || client.run(stage, model, random, counter, stop))
             })
             .collect();
         let report = scene.all();
@@ -62,6 +69,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) options: &'a Options,
     /// How long each fault lasts, about.
     pub(crate) each: Duration,
+    /// How many objects there were in the kernel before all.
+    pub(crate) objects: usize,
 }
 
 impl Scene<'_> {
@@ -119,12 +128,16 @@ impl Scene<'_> {
     /// Waits until a change of now has effect; answers with the time it took, and at most a call's patience more.
     pub(crate) fn settle(&self) -> anyhow::Result<Duration> {
         let begin = Instant::now();
-        let now = who_answers(self.stage, CANARY)?;
-        let other = if now.as_deref() == Some(Pod::A.name()) {
-            Pod::X
-        } else {
-            Pod::A
-        };
+        let mut now = None;
+        self.stage.until("somebody answers", || {
+            now = who_answers(self.stage, CANARY)?;
+            Ok(now.is_some())
+        })?;
+        // Neither who answers nor who should: the one may be there because of a change that is still to come.
+        let wanted = self.model.latest(CANARY);
+        let is_other = |pod: &Pod| now.as_deref() != Some(pod.name()) && wanted != Pods::one(*pod);
+        let other = [Pod::A, Pod::X, Pod::Y].into_iter().find(is_other);
+        let other = other.context("there are more pods than two")?;
         self.model
             .change(&self.stage.api, CANARY, Pods::one(other))?;
         self.stage.until("a change has effect", || {
@@ -134,7 +147,7 @@ impl Scene<'_> {
     }
 
     /// What differs from a full sync, once nothing changes.
-    fn compare(&self) -> anyhow::Result<Option<String>> {
+    pub(crate) fn compare(&self) -> anyhow::Result<Option<String>> {
         self.churn.pause();
         let mut last = None;
         let begin = Instant::now();

@@ -3,8 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,27 +13,17 @@ use ferrovia_lab::apiserver::{ApiServer, Auth, Options as ApiOptions, sample};
 use ferrovia_lab::layout::NODE_ADDRESSES;
 use ferrovia_lab::{Role, Spec, World};
 
+use crate::limits::{FERROVIA, Files, Limits};
 use crate::objects::NODE;
 use crate::{Mode, Options};
 
 /// Whatever takes longer will never happen. Generous: machines are loaded.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-const HEALTH: &str = "127.0.0.1:10256";
-/// The program.
-const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
-
-/// Beyond which memory and descriptors are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limits {
-    None,
-    /// Bytes of memory of its own.
-    Memory(u64),
-    Descriptors(u32),
-    /// The folders for its log and for temporary files are full.
-    FullDisk,
-    /// The machine seems to be up for this many seconds more.
-    Uptime(u64),
-}
+/// Where the daemon answers, in the node.
+pub(crate) const HEALTH: &str = "127.0.0.1:10256";
+pub(crate) const METRICS: &str = "127.0.0.1:10249";
+/// Node ports are on all of the node's addresses in here, those it has and those it gets.
+const NODE_PORT_RANGE: &str = "198.51.100.0/24";
 
 /// What a process uses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +33,8 @@ pub(crate) struct Usage {
     /// KiB, at most so far.
     pub(crate) peak: u64,
     pub(crate) descriptors: usize,
+    /// Time on processors so far.
+    pub(crate) cpu: Duration,
 }
 
 /// All there is.
@@ -53,7 +44,7 @@ pub(crate) struct Stage {
     pub(crate) api: ApiServer,
     pub(crate) world: World,
     pub(crate) mode: Mode,
-    folder: PathBuf,
+    pub(crate) files: Files,
 }
 
 impl Stage {
@@ -74,16 +65,15 @@ impl Stage {
             "kubernetes",
             &["10.96.0.0/12", "fd00:10:96::/112"],
         ))?;
-        let folder = std::env::temp_dir().join(world.name(Role::Node));
-        fs::create_dir_all(folder.join("full")).context("cannot make a temporary folder")?;
+        let files = Files::make(world.name(Role::Node))?;
         let stage = Self {
             daemon: Mutex::new(None),
             api,
             world,
             mode: options.mode,
-            folder,
+            files,
         };
-        stage.write_configuration()?;
+        stage.write_configurations()?;
         if options.mode == Mode::Iptables {
             // Says which of the two kinds of tools this node uses, as a kubelet does.
             stage.on_node(
@@ -95,40 +85,38 @@ impl Stage {
     }
 
     /// What belongs to the whole machine is left alone.
-    fn write_configuration(&self) -> anyhow::Result<()> {
-        let kubeconfig = self.api.kubeconfig(&self.folder)?;
+    fn write_configurations(&self) -> anyhow::Result<()> {
+        let kubeconfig = self.api.kubeconfig(self.files.folder())?;
+        let mode = self.mode.name();
         let text = format!(
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: {}
+mode: {mode}
 hostnameOverride: {NODE}
 clientConnection: {{ kubeconfig: {}, qps: -1 }}
 clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
+nodePortAddresses: [{NODE_PORT_RANGE}]
 healthzBindAddress: {HEALTH}
-metricsBindAddress: 127.0.0.1:10249
+metricsBindAddress: {METRICS}
 conntrack: {{ maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s }}
 oomScoreAdj: 0
 ferrovia: {{ admin: {{ socket: '' }} }}
 ",
-            self.mode.name(),
             kubeconfig.display()
         );
-        fs::write(self.configuration(), text).context("cannot write the configuration")
-    }
-
-    fn configuration(&self) -> PathBuf {
-        self.folder.join("config.yaml")
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.join("log")
+        let hasty = format!("{text}{mode}: {{ syncPeriod: 1s }}\n");
+        fs::write(self.files.configuration(Limits::Hasty), hasty)
+            .and_then(|()| fs::write(self.files.configuration(Limits::None), text))
+            .context("cannot write the configuration")
     }
 
     /// Starts the daemon, and waits until it says that all is well.
     pub(crate) fn start(&self, limits: Limits) -> anyhow::Result<()> {
-        let mut command = self.command(limits);
-        command.arg(format!("--config={}", self.configuration().display()));
-        let log = File::options().create(true).append(true).open(self.log());
+        let mut command = self.files.command(&self.world, limits)?;
+        let configuration = self.files.configuration(limits);
+        command.arg(format!("--config={}", configuration.display()));
+        let log = self.files.log();
+        let log = File::options().create(true).append(true).open(log);
         let child = command
             .stdout(Stdio::null())
             .stderr(log.context("cannot write the log")?)
@@ -136,36 +124,6 @@ ferrovia: {{ admin: {{ socket: '' }} }}
             .with_context(|| format!("cannot start the daemon with {limits:?}"))?;
         *self.daemon() = Some(child);
         self.until("the daemon is healthy", || self.is_healthy())
-    }
-
-    fn command(&self, limits: Limits) -> Command {
-        let wrapped = |program: &str, arguments: &[&str]| {
-            let mut command = self.world.exec(Role::Node, program);
-            command.args(arguments).arg(FERROVIA);
-            command
-        };
-        match limits {
-            Limits::None => self.world.exec(Role::Node, FERROVIA),
-            Limits::Memory(bytes) => wrapped("prlimit", &[&format!("--data={bytes}")]),
-            Limits::Descriptors(most) => wrapped("prlimit", &[&format!("--nofile={most}")]),
-            Limits::Uptime(more) => {
-                let seconds = more.to_string();
-                wrapped(
-                    "unshare",
-                    &["--time", "--monotonic", &seconds, "--boottime", &seconds],
-                )
-            }
-            Limits::FullDisk => {
-                // The mount is seen by the daemon alone, and goes with it.
-                let script = "mount -t tmpfs -o size=8k none \"$0\"; head -c 1M /dev/zero >\"$0/all\" 2>/dev/null || true; \
-                              export TMPDIR=\"$0\"; exec \"$@\" 2>>\"$0/log\"";
-                let full = self.folder.join("full");
-                wrapped(
-                    "unshare",
-                    &["--mount", "sh", "-ec", script, &full.display().to_string()],
-                )
-            }
-        }
     }
 
     /// Ends the daemon without asking it.
@@ -189,21 +147,42 @@ ferrovia: {{ admin: {{ socket: '' }} }}
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    fn is_healthy(&self) -> anyhow::Result<bool> {
+    /// Whether the daemon says that all is well; it must run, but it need not answer.
+    pub(crate) fn is_healthy(&self) -> anyhow::Result<bool> {
         if !self.is_running() {
             bail!("the daemon has ended");
         }
+        let answer = self.get(HEALTH, "/healthz")?;
+        Ok(answer.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")))
+    }
+
+    /// The daemon's whole answer to a request, if it gives one.
+    pub(crate) fn get(&self, server: &str, path: &str) -> anyhow::Result<Option<String>> {
         let _inside = self.world.enter(Role::Node)?;
-        let address: SocketAddr = HEALTH.parse()?;
+        let address: SocketAddr = server.parse()?;
         let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(5)) else {
-            return Ok(false);
+            return Ok(None);
         };
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        let request = "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();
         let asked = stream.write_all(request.as_bytes());
         let answered = asked.and_then(|()| stream.read_to_string(&mut answer));
-        Ok(answered.is_ok() && answer.starts_with("HTTP/1.1 200"))
+        Ok(answered.is_ok().then_some(answer))
+    }
+
+    /// The sum of a metric's series, as the daemon tells it.
+    pub(crate) fn metric(&self, name: &str) -> anyhow::Result<f64> {
+        let page = self.get(METRICS, "/metrics")?;
+        let page = page.context("the daemon does not tell its metrics")?;
+        let values = page.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let is_it = series.split('{').next() == Some(name);
+            is_it.then(|| value.parse::<f64>().ok())?
+        });
+        values
+            .reduce(|sum, value| sum + value)
+            .with_context(|| format!("there is no metric {name}"))
     }
 
     /// Connections to the health server that say nothing.
@@ -238,7 +217,7 @@ ferrovia: {{ admin: {{ socket: '' }} }}
         command
             .arg("verify")
             .arg("--config")
-            .arg(self.configuration());
+            .arg(self.files.configuration(Limits::None));
         let output = command
             .stdin(Stdio::null())
             .output()
@@ -251,9 +230,27 @@ ferrovia: {{ admin: {{ socket: '' }} }}
         Ok((!output.status.success()).then(|| words.trim().to_owned()))
     }
 
+    /// How many tables, chains, rules and sets there are in the node, by lines. The elements of sets are compared elsewhere.
+    pub(crate) fn kernel_objects(&self) -> anyhow::Result<usize> {
+        let mut command = self.world.exec(Role::Node, "nft");
+        let output = command
+            .args(["--terse", "--stateless", "list", "ruleset"])
+            .output()
+            .context("cannot run nft")?;
+        if !output.status.success() {
+            bail!("nft: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).lines().count())
+    }
+
+    /// The daemon's number.
+    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
+        Ok(self.daemon().as_ref().context("no daemon runs")?.id())
+    }
+
     /// What the daemon uses now.
     pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
-        let pid = self.daemon().as_ref().context("no daemon runs")?.id();
+        let pid = self.pid()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -264,6 +261,7 @@ ferrovia: {{ admin: {{ socket: '' }} }}
             resident: field("VmRSS:")?,
             peak: field("VmHWM:")?,
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
+            cpu: cpu(&fs::read_to_string(format!("/proc/{pid}/stat"))?),
         })
     }
 
@@ -293,7 +291,7 @@ ferrovia: {{ admin: {{ socket: '' }} }}
     /// What the daemon logged last.
     pub(crate) fn last_words(&self) -> String {
         const LINES: usize = 12;
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let log = fs::read_to_string(self.files.log()).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(LINES)..];
         format!("its log ends with\n{}", last.join("\n"))
@@ -301,7 +299,12 @@ ferrovia: {{ admin: {{ socket: '' }} }}
 
     /// Whether some part of the daemon panicked.
     pub(crate) fn has_panicked(&self) -> bool {
-        fs::read_to_string(self.log()).is_ok_and(|log| log.contains("panicked at"))
+        self.has_said("panicked at")
+    }
+
+    /// Whether these words are in the log.
+    pub(crate) fn has_said(&self, words: &str) -> bool {
+        fs::read_to_string(self.files.log()).is_ok_and(|log| log.contains(words))
     }
 
     fn daemon(&self) -> MutexGuard<'_, Option<Child>> {
@@ -316,6 +319,14 @@ impl Drop for Stage {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
-        let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The time on processors in a process's `stat`, in user space and in the kernel.
+fn cpu(stat: &str) -> Duration {
+    const TICK: Duration = Duration::from_millis(10);
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    let ticks = fields.split(' ').skip(11).take(2);
+    let ticks: u32 = ticks.filter_map(|ticks| ticks.parse::<u32>().ok()).sum();
+    TICK * ticks
 }

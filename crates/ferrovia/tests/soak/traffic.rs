@@ -10,6 +10,7 @@ use ferrovia_lab::client::{Call, Caller};
 use ferrovia_lab::fuzz::Random;
 use ferrovia_lab::{Outcome, Place, Pod, Protocol};
 
+use crate::churn::CALLED;
 use crate::model::{Judgement, Model};
 use crate::objects::Service;
 use crate::stage::Stage;
@@ -18,7 +19,7 @@ use crate::stage::Stage;
 const PATIENCE: Duration = Duration::from_secs(6);
 /// Between two calls of a client. The lab's source ports come round after more than two minutes then, when the kernel has forgotten
 /// earlier connections from them.
-const PAUSE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(80);
 /// So many calls that went wrong are told in words.
 const TOLD: usize = 5;
 
@@ -61,31 +62,44 @@ impl Counter {
 
 /// A place to call from, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Client {
-    /// A pod, to cluster IPs of both families.
-    Pod,
-    /// Somebody outside, to node ports.
-    Outside,
-    /// The node itself, over UDP.
-    Node,
+pub(crate) struct Client {
+    place: Place,
+    to: To,
+}
+
+/// What a client calls.
+#[derive(Clone, Copy, Debug)]
+enum To {
+    /// Cluster IPs of both families.
+    ClusterIp,
+    /// Node ports.
+    NodePort,
+    /// Cluster IPs, over UDP.
+    Udp,
 }
 
 impl Client {
-    pub(crate) const ALL: [Self; 3] = [Self::Pod, Self::Outside, Self::Node];
+    /// All of them, in order.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::new(Place::Pod(Pod::A), To::ClusterIp),
+        Self::new(Place::Pod(Pod::B), To::Udp),
+        Self::new(Place::Pod(Pod::C), To::ClusterIp),
+        Self::new(Place::Pod(Pod::D), To::NodePort),
+        Self::new(Place::Outside, To::NodePort),
+        Self::new(Place::Outside, To::NodePort),
+        Self::new(Place::Node, To::Udp),
+        Self::new(Place::Node, To::ClusterIp),
+    ];
 
-    fn place(self) -> Place {
-        match self {
-            Self::Pod => Place::Pod(Pod::C),
-            Self::Outside => Place::Outside,
-            Self::Node => Place::Node,
-        }
+    const fn new(place: Place, to: To) -> Self {
+        Self { place, to }
     }
 
     fn target(self, service: Service, number: usize) -> (Protocol, SocketAddr) {
-        match self {
-            Self::Pod => (Protocol::Tcp, service.tcp(number % 2 == 1)),
-            Self::Outside => (Protocol::Tcp, service.node_port()),
-            Self::Node => (Protocol::Udp, service.udp()),
+        match self.to {
+            To::ClusterIp => (Protocol::Tcp, service.tcp(number % 2 == 1)),
+            To::NodePort => (Protocol::Tcp, service.node_port()),
+            To::Udp => (Protocol::Udp, service.udp()),
         }
     }
 
@@ -94,15 +108,14 @@ impl Client {
         self,
         stage: &Stage,
         model: &Model,
-        services: u16,
+        mut random: Random,
         counter: &Counter,
         stop: &AtomicBool,
     ) -> anyhow::Result<()> {
-        let place = self.place();
+        let place = self.place;
         let caller = Caller::enter(&stage.world, place.role())?;
-        let mut random = Random::new(self as u64 + 1);
         while !stop.load(Ordering::Relaxed) {
-            let service = Service(random.below(usize::from(services)) as u16);
+            let service = Service(random.below(usize::from(CALLED)) as u16);
             let (protocol, to) = self.target(service, random.below(2));
             let asked = Instant::now();
             let outcome = caller.connect(protocol, place.source(to.ip()), to, PATIENCE);
@@ -160,9 +173,16 @@ impl Held {
 
 /// The pod that answers now, if any.
 pub(crate) fn who_answers(stage: &Stage, service: Service) -> anyhow::Result<Option<String>> {
-    let place = Place::Pod(Pod::D);
+    who_answers_at(stage, Place::Pod(Pod::D), service.tcp(false))
+}
+
+/// The same for an address, called from some place.
+pub(crate) fn who_answers_at(
+    stage: &Stage,
+    place: Place,
+    to: SocketAddr,
+) -> anyhow::Result<Option<String>> {
     let caller = Caller::enter(&stage.world, place.role())?;
-    let to = service.tcp(false);
     // Short: this asks again and again, and an answer that is to come comes at once.
     let outcome = caller.connect(
         Protocol::Tcp,

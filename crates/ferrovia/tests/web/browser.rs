@@ -10,7 +10,7 @@ use ferrovia_lab::{Role, World};
 use serde_json::{Value, json};
 
 /// A browser needs a while to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The shell gives the browser its pipes under the numbers it wants.
 const START: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
@@ -243,7 +243,7 @@ impl Drop for Browser {
         let _ = self
             .pipe
             .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -58,7 +58,7 @@ fn rates_are_told_while_connections_come() {
     viewed
         .node
         .expect("pod-a > 10.96.0.10:80 => 10.244.2.10:8080");
-    for _ in 0..10 {
+    for _ in 0..60 {
         let rates = listener.next("rates");
         if rates["services"]["default/web"][1].as_f64() > Some(0.0) {
             assert!(rates["perSecond"].as_f64() > Some(0.0));

@@ -8,13 +8,6 @@
 
 mod api;
 mod browser;
-#[allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "a test that cannot go on should fail there; other tests use more of it"
-)]
-#[path = "../http/client.rs"]
-mod client;
 mod doors;
 mod events;
 mod page;
@@ -23,3 +16,5 @@ mod page;
 mod support;
 mod top;
 mod view;
+
+use ferrovia_lab::plain_http as client;

@@ -54,6 +54,21 @@ fn ready_pods_on_this_node_count_once_each() {
 }
 
 #[test]
+fn pods_without_a_port_do_not_count() {
+    let mut world = World::new(settings());
+    world.apply(checked("web", 31000));
+    let mut portless = slice("web-1", "web", vec![endpoint("10.1.0.1", NODE)]);
+    portless["ports"] = json!([]);
+    world.apply(portless.clone());
+    assert_eq!(check(&world, "web"), Some((31000, 0)));
+    portless["ports"] = json!([{"port": null}]);
+    world.apply(portless);
+    assert_eq!(check(&world, "web"), Some((31000, 0)));
+    world.apply(slice("web-2", "web", vec![endpoint("10.1.0.2", NODE)]));
+    assert_eq!(check(&world, "web"), Some((31000, 1)));
+}
+
+#[test]
 fn a_service_without_a_check_port_has_no_check() {
     let mut world = World::new(settings());
     world.apply(service("web", "10.0.0.1", json!({})));

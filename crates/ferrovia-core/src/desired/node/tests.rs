@@ -228,3 +228,20 @@ fn the_nodes_addresses_are_those_others_can_reach() {
         assert_eq!(found, BTreeSet::from([ip.parse().unwrap()]));
     }
 }
+
+#[test]
+fn loopback_is_covered_as_kube_proxy_has_it() {
+    let covers =
+        |cidrs: &[&str], family| NodePortSetting::Cidrs(nets(cidrs)).cover_loopback(family);
+    assert!(NodePortSetting::Any.cover_loopback(Family::V4));
+    assert!(!NodePortSetting::Primary.cover_loopback(Family::V4));
+    for inside in ["0.0.0.0/0", "127.0.2.0/28", "64.0.0.0/2"] {
+        assert!(covers(&[inside], Family::V4), "{inside}");
+    }
+    assert!(!covers(&["128.0.2.0/28"], Family::V4));
+    // Ranges of the other family alone leave this one unrestricted.
+    assert!(covers(&["2001:db8::/32"], Family::V4));
+    assert!(!covers(&["2001:db8::/32", "10.0.0.0/8"], Family::V4));
+    let mixed = ["::/0", "10.0.0.0/8"];
+    assert!(covers(&mixed, Family::V6) && !covers(&mixed, Family::V4));
+}

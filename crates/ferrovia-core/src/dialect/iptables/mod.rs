@@ -1,9 +1,8 @@
 //! The iptables language: what `iptables-save` prints, and what `iptables-restore` reads.
 //!
 //! [`parse`] turns a saved ruleset into tables, chains and rules; [`leftovers`] finds in one what a kube-proxy left behind and how to
-//! remove it. [`Rule`] is a rule to write and [`Restore`] the input that writes it. [`sim`] stands in for the kernel in
-//! tests. Running the tools is left to the host crate. But for the
-//! few options that differ by family, the same text serves IPv4 and IPv6.
+//! remove it. [`Rule`] is a rule to write and [`Restore`] the input that writes it. [`sim`] stands in for the kernel in tests. Running the
+//! tools is left to the host crate. But for the few options that differ by family, the same text serves IPv4 and IPv6.
 
 mod leftovers;
 mod placeholder;

@@ -1,9 +1,9 @@
 //! The iptables mode: kube-proxy's chains and rules to the letter, written without its costs.
 //!
 //! `names.rs` says what chains are called, `base.rs` what is there without any services, `service.rs` and `endpoint.rs` what a service port
-//! adds, `shared.rs` how the chains of all services are edited. `kernel.rs` is what was found, and `full.rs` compares everything with it, with
-//! `stale.rs` for what goes, `strangers.rs` for what others put into our chains and `spelling.rs` for tools that print rules differently. `writer.rs` and `sections.rs` put changes into an order.
-//! This file is the planner.
+//! adds, `shared.rs` how the chains of all services are edited. `kernel.rs` is what was found, and `full.rs` compares everything with it,
+//! with `stale.rs` for what goes, `strangers.rs` for what others put into our chains and `spelling.rs` for tools that print rules
+//! differently. `writer.rs` and `sections.rs` put changes into an order. This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, so nothing that was written needs to be remembered: what the
 //! kernel holds for a port is made anew from its old state. Chains come before what leads to them and go after it. The two tables are not

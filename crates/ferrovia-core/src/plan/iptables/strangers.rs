@@ -49,6 +49,9 @@ fn is_ours(table: TableName, chain: &str) -> bool {
 
 fn is_strange(table: TableName, rule: &SavedRule<'_>) -> bool {
     let text = canonical(rule.args);
+    if is_of_ipvs_mode(&text) {
+        return false;
+    }
     let comment = text.split_once("--comment \"").map(|(_, comment)| comment);
     // Every rule that ends in a verdict names the service port it is for.
     let names_a_port = comment.is_some_and(|comment| comment.contains('/'));
@@ -61,4 +64,11 @@ fn is_strange(table: TableName, rule: &SavedRule<'_>) -> bool {
         }
         _ => !names_a_port,
     }
+}
+
+/// The ipvs mode, ours or a kube-proxy's, has chains of the same names. Its rules look into sets, but for one.
+fn is_of_ipvs_mode(rule: &str) -> bool {
+    let set = rule.split_once("--match-set ").map(|(_, set)| set);
+    let loopback = ["-s 127.0.0.0/8 -j RETURN", "-s ::1/128 -j RETURN"];
+    set.is_some_and(|set| set.starts_with("KUBE-")) || loopback.contains(&rule)
 }

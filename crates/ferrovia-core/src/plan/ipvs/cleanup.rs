@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::owned::Owned;
-use super::plan::{IpvsPlan, Observed, Step};
+use super::plan::{AddressOp, IpvsPlan, Observed, Step};
 use super::rules::{FILTER, LOAD_BALANCER, NODE_PORT, OUT_FILTER, POLICY, SOURCE_RANGES};
 use super::sets::{SetId, swap_name};
 use crate::dialect::ipset::{self, SetName};
@@ -23,8 +23,9 @@ const CHAINS: [(TableName, &str); 7] = [
     (TableName::Filter, POLICY),
 ];
 
-/// Removes what this mode or a kube-proxy's has in the kernel for a family, and nothing of others: servers that are ours by their address,
-/// the device, the chains of this mode with the jumps to them, our rules that look into sets, and the sets.
+/// Removes what this mode or a kube-proxy's has in the kernel for a family, and nothing of others: the device's addresses, servers that are
+/// ours by theirs, the chains of this mode with the jumps to them, our rules that look into sets, the sets, and the device. It is the last:
+/// while it is there, something may be left to do.
 ///
 /// The chains that other modes have too stay with their jumps, KUBE-SERVICES for example: another mode may serve with them already. What
 /// node ports answer on must be known to tell their servers from others. Both families are to be cleaned up, also where one is not in
@@ -50,11 +51,14 @@ pub fn cleanup(family: Family, observed: &Observed, node_addresses: &BTreeSet<Ip
         .filter(|set| observed.sets.contains_key(set));
     let (held, gone): (Vec<_>, Vec<_>) = sets.partition(|set| removal.held.contains(set.as_str()));
     let destroyed: Vec<_> = gone.into_iter().cloned().map(ipset::Op::Destroy).collect();
+    let addresses = observed.addresses.iter().copied();
+    let addresses: Vec<_> = addresses.map(AddressOp::Unbind).collect();
 
-    push(observed.device, Step::NoDevice);
+    push(!addresses.is_empty(), Step::Addresses(addresses));
     push(!servers.is_empty(), Step::Servers(servers));
     push(!removal.rules.is_empty(), Step::Rules(removal.rules));
     push(!destroyed.is_empty(), Step::Sets(destroyed));
+    push(observed.device, Step::NoDevice);
     let note = |set| format!("the set {set} stays, because somebody else's rule looks into it");
     plan.notes.extend(held.into_iter().map(note));
     plan

@@ -1,13 +1,14 @@
 //! What everything that is written depends on besides the services.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::desired::{NodePortAddresses, NodeRules};
+use crate::desired::{Desired, NodePortAddresses, NodeRules, ServicePort};
+use crate::dialect::ipvs::ServerKey;
 use crate::family::Family;
-use crate::model::Scheduler;
+use crate::model::{Protocol, Scheduler};
 
 /// What is asked of the mode, and what the kernel can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,11 +50,19 @@ pub(super) struct Context {
     pub(super) family: Family,
     pub(super) options: IpvsOptions,
     pub(super) node: NodeRules,
+    /// Servers at the node's own addresses that are of Services which list such an address. They go before node ports of the same number.
+    pub(super) listed: BTreeSet<ServerKey>,
 }
 
 impl Context {
-    pub(super) fn new(family: Family, options: &IpvsOptions, node: &NodeRules) -> Self {
+    pub(super) fn new(
+        family: Family,
+        options: &IpvsOptions,
+        node: &NodeRules,
+        listed: BTreeSet<ServerKey>,
+    ) -> Self {
         Self {
+            listed,
             family,
             options: options.clone(),
             node: NodeRules {
@@ -73,8 +82,46 @@ impl Context {
         }
     }
 
+    /// Where a node port has a virtual server.
+    pub(super) fn node_port_servers(
+        &self,
+        port: u16,
+        protocol: Protocol,
+    ) -> impl Iterator<Item = SocketAddr> {
+        let key = move |address: &IpAddr| ServerKey {
+            address: *address,
+            port,
+            protocol,
+        };
+        let free = move |address: &&IpAddr| !self.listed.contains(&key(address));
+        let addresses = self.node_port_addresses().iter().filter(free);
+        addresses.map(move |address| SocketAddr::new(*address, port))
+    }
+
+    /// An address of the node is in a range.
+    pub(super) fn covers_node(&self, net: &IpNet) -> bool {
+        self.node.addresses.iter().any(|ip| net.contains(ip))
+    }
+
     /// An address of the node itself. The kernel knows it for its own without our device, and may not lose it with our device.
     pub(super) fn is_nodes(&self, ip: IpAddr) -> bool {
         self.node.addresses.contains(&ip)
     }
+}
+
+/// The servers at the node's addresses that Services list.
+pub(super) fn all_listed(desired: &Desired) -> BTreeSet<ServerKey> {
+    let ports = desired.ports.values();
+    ports.flat_map(|port| listed(port, &desired.node)).collect()
+}
+
+/// The servers of a service port at addresses of the node that its Service lists.
+pub(super) fn listed(port: &ServicePort, node: &NodeRules) -> impl Iterator<Item = ServerKey> {
+    let addresses = port.frontends.iter().filter_map(|f| f.address());
+    let own = addresses.filter(|at| node.addresses.contains(&at.ip()));
+    own.map(|at| ServerKey {
+        address: at.ip(),
+        port: at.port(),
+        protocol: port.protocol(),
+    })
 }

@@ -44,6 +44,7 @@ use super::iptables::spelling::Spelling;
 use super::{Found, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
 use crate::dialect::ipset::Entry;
+use crate::dialect::ipvs::ServerKey;
 use crate::family::Family;
 use crate::model::ServiceKey;
 
@@ -80,6 +81,30 @@ impl IpvsPlanner {
         }
     }
 
+    /// The servers at the node's addresses that go before node ports, after a change. There are few, if any.
+    fn listed_now(&self, desired: &Desired, delta: &Delta) -> BTreeSet<ServerKey> {
+        let node = &desired.node;
+        let known = self.context.as_ref();
+        let Some(old) = known.filter(|old| old.node.addresses == node.addresses) else {
+            return context::all_listed(desired);
+        };
+        let mut listed = old.listed.clone();
+        // What one port gives up another may take.
+        for port in delta
+            .ports
+            .iter()
+            .filter_map(|change| change.old.as_deref())
+        {
+            listed.retain(|key| !context::listed(port, node).any(|gone| gone == *key));
+        }
+        let new = delta
+            .ports
+            .iter()
+            .filter_map(|change| change.new.as_deref());
+        listed.extend(new.flat_map(|port| context::listed(port, node)));
+        listed
+    }
+
     /// Changes the rules to what other settings of the node make of them.
     fn change_rules(plan: &mut Writer, old: &Context, new: &Context) {
         let before = rules::chains(old);
@@ -112,7 +137,8 @@ impl Planner for IpvsPlanner {
     type Plan = IpvsPlan;
 
     fn full(&mut self, desired: &Desired, observed: &Observed, found: Found) -> IpvsPlan {
-        let context = Context::new(self.family, &self.options, &desired.node);
+        let listed = context::all_listed(desired);
+        let context = Context::new(self.family, &self.options, &desired.node, listed);
         let mut wanted = State::default();
         for port in desired.ports.values() {
             wanted.merge(service::state(port, &context));
@@ -141,7 +167,8 @@ impl Planner for IpvsPlanner {
     }
 
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> IpvsPlan {
-        let new = Context::new(self.family, &self.options, &desired.node);
+        let listed = self.listed_now(desired, delta);
+        let new = Context::new(self.family, &self.options, &desired.node, listed);
         let old = self.context.take().unwrap_or_else(|| new.clone());
         let mut plan = Writer::new(self.family);
         // All changes together: what one port gives up another may take.

@@ -27,7 +27,7 @@ pub struct IpvsPlan {
 pub enum Step {
     /// Makes the device, if it is not there.
     Device,
-    /// Removes the device with all addresses on it.
+    /// Removes the device, unless the other family has addresses on it.
     NoDevice,
     /// Changes sets.
     Sets(Vec<ipset::Op>),

@@ -66,8 +66,8 @@ impl<'a> Maker<'a> {
                 self.load_balancer(at);
             }
             Frontend::NodePort(number) => {
-                let own = self.context.node_port_addresses().iter();
-                addresses.extend(own.map(|ip| SocketAddr::new(*ip, number)));
+                let protocol = self.port.protocol();
+                addresses.extend(self.context.node_port_servers(number, protocol));
                 self.node_port(number);
             }
         }
@@ -153,7 +153,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Who may use a load balancer's address. Among the ranges are the load balancer's own addresses if the node may: it sends with the
-    /// address it sends to, so that one counts and the others do not.
+    /// address it sends to, so that one counts and the others do not. That a range covers the load balancer's address says nothing of the node.
     fn source_ranges(&mut self, at: SocketAddr) {
         let protocol = self.port.protocol();
         for net in &self.port.source_ranges {
@@ -171,11 +171,8 @@ impl<'a> Maker<'a> {
             };
             self.state.entries.insert((set, entry));
         }
-        let node_may = self
-            .port
-            .source_ranges
-            .iter()
-            .any(|net| net.contains(&at.ip()));
+        let mut ranges = self.port.source_ranges.iter();
+        let node_may = ranges.any(|net| *net == at.ip().into() || self.context.covers_node(net));
         if !node_may {
             self.state.out_rules.insert(out_rule(at, protocol));
         }

@@ -40,8 +40,8 @@ impl Sim {
             }
             Step::NoDevice => {
                 ok(self.state.device, "no device")?;
+                ok(self.state.addresses.is_empty(), "it has addresses")?;
                 self.state.device = false;
-                self.state.addresses.clear();
             }
             Step::Sets(ops) => {
                 ok(!ops.is_empty(), "empty step")?;

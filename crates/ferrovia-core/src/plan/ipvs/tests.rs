@@ -479,6 +479,11 @@ fn source_ranges_are_spelt_as_the_tool_spells_them() {
     );
     assert!(out(&lab).is_empty(), "{plan}");
     assert!(lab.restart().is_empty());
+    // Not so where a range covers the load balancer and not the node.
+    lab.set(restricted(&["203.0.113.0/24"]));
+    assert_eq!(out(&lab).len(), 1);
+    let plan = lab.set(restricted(&["192.168.0.0/16", "203.0.113.0/24"]));
+    assert!(out(&lab).is_empty(), "{plan}");
 }
 
 #[test]
@@ -507,6 +512,36 @@ fn a_nodes_own_address_is_served_but_not_bound() {
     lab.desired.ports.clear();
     lab.restart();
     assert!(lab.sim.state.servers.is_empty());
+}
+
+#[test]
+fn a_nodes_address_that_a_service_lists_goes_before_a_node_port() {
+    let mut lab = Lab::new();
+    let by_node_port = service(1, &[endpoint(2, 1)]);
+    let by_address = |external: &str| ServicePort {
+        frontends: Box::new([
+            Frontend::ClusterIp("10.96.0.2:30001".parse().unwrap()),
+            Frontend::ExternalIp(SocketAddr::new(ip(external), 30001)),
+        ]),
+        ..service(2, &[endpoint(4, 1)])
+    };
+    let serves = |lab: &Lab, wanted: &str| {
+        let found = lab.server("192.168.1.10:30001").unwrap();
+        assert!(found.contains(wanted), "{found}");
+        assert_eq!(lab.meaning(), lab.fresh().meaning());
+    };
+    lab.set(by_address("192.168.1.10"));
+    lab.set(by_node_port);
+    serves(&lab, "10.244.1.4:8080");
+    lab.set(by_address("203.0.113.9"));
+    serves(&lab, "10.244.1.2:8080");
+    lab.set(by_address("192.168.1.10"));
+    serves(&lab, "10.244.1.4:8080");
+    // It gives the address up in the moment in which the node port changes.
+    let gone = (service(2, &[]).key, None);
+    let changed = service(1, &[endpoint(6, 1)]);
+    lab.change(vec![(changed.key.clone(), Some(changed)), gone], None);
+    serves(&lab, "10.244.1.6:8080");
 }
 
 #[test]

@@ -2,9 +2,8 @@
 //!
 //! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. `base.rs` holds the fixed chains, `pick.rs` the
 //! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `adopt.rs` takes over what
-//! an earlier run left and `known.rs` says what of it to spare, `changes.rs` gathers what differs, `count.rs` counts connections, `view.rs` and
-//! `walk.rs` read it all back. This file
-//! is the order of work.
+//! an earlier run left and `known.rs` says what of it to spare, `structure.rs` makes table, sets and chains, `changes.rs` gathers the elements
+//! that differ, `count.rs` counts connections, `view.rs` and `walk.rs` read it all back. This file is the order of work.
 
 mod adopt;
 mod base;
@@ -16,6 +15,7 @@ mod lists;
 mod pick;
 mod service;
 mod slots;
+mod structure;
 #[cfg(test)]
 mod tests;
 pub mod view;
@@ -28,11 +28,11 @@ use self::changes::{Changes, Shared};
 use self::known::Known;
 use self::layout::{SetId, TABLE};
 use self::lists::{Lists, Registry};
+use self::structure::{remove_chains, rewrite};
 use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, NodePortAddresses, NodeRules, PortChange, ServicePort};
-use crate::dialect::nft::bytecode::{Expr, lower};
 use crate::dialect::nft::{
-    Data, Element, Hook, Key, KeyBuilder, Name, Observed, Op, SetSpec, Transaction, Verdict,
+    Element, Key, KeyBuilder, Name, Observed, Op, SetSpec, Transaction, Verdict,
 };
 use crate::family::Family;
 use crate::model::PortKey;
@@ -192,109 +192,6 @@ impl NftPlanner {
         base::chains(node, self.family, self.counters)
     }
 
-    /// What is there can be changed into what is wanted: a set or a hook cannot change its nature.
-    fn structure_fits(&self, desired: &Desired, observed: &Observed) -> bool {
-        let sets_fit = observed.sets.iter().all(|(name, found)| {
-            let wanted = self.sets().find(|set| set.name() == name);
-            wanted.is_some_and(|set| found.is_made_by(&self.spec(set)))
-        });
-        let hooks: HashMap<Name, Option<Hook>> = self
-            .base_chains(&desired.node)
-            .into_iter()
-            .map(|wanted| (wanted.chain.name, wanted.chain.hook))
-            .collect();
-        let hooks_fit = observed
-            .chains
-            .iter()
-            .all(|(name, found)| found.hook == hooks.get(name.as_str()).copied().flatten());
-        observed.exists && observed.oddities.is_empty() && sets_fit && hooks_fit
-    }
-
-    /// The table with its sets. One that does not fit goes, in the same transaction.
-    fn make_table(&self, observed: &Observed, fits: bool) -> Vec<Op> {
-        let mut ops = Vec::new();
-        if !fits {
-            if observed.exists {
-                ops.push(Op::DeleteTable);
-            }
-            ops.push(Op::AddTable);
-        }
-        let missing = self
-            .sets()
-            .filter(|set| !fits || !observed.sets.contains_key(set.name()));
-        ops.extend(missing.map(|set| Op::AddSet(self.spec(set))));
-        ops
-    }
-
-    /// All chains with their rules; what is there and right is left alone.
-    fn make_chains(&mut self, desired: &Desired, kernel: &Observed) -> Vec<Op> {
-        let mut wanted: Vec<ChainRules> = self.needed_chains().collect();
-        self.pick_chains = wanted
-            .iter()
-            .map(|chain| chain.chain.name.clone())
-            .collect();
-        wanted.extend(self.base_chains(&desired.node));
-        let (mut chains, mut rules) = (Vec::new(), Vec::new());
-        for wanted in &wanted {
-            match kernel.chains.get(&*wanted.chain.name) {
-                None => {
-                    chains.push(Op::AddChain(wanted.chain.clone()));
-                    rules.extend(add_rules(wanted));
-                }
-                Some(found) if self.is_same(wanted, &found.rules) => {}
-                Some(_) => rules.extend(rewrite(wanted)),
-            }
-        }
-        chains.append(&mut rules);
-        chains.extend(self.remove_strangers(&wanted, kernel));
-        chains
-    }
-
-    /// Removes chains that should not be there: at once, or, if an element leads to them, when that has gone.
-    fn remove_strangers(&mut self, wanted: &[ChainRules], kernel: &Observed) -> Vec<Op> {
-        let wanted: BTreeSet<&str> = wanted.iter().map(|chain| &*chain.chain.name).collect();
-        let picks = kernel
-            .sets
-            .get(SetId::Picks.name())
-            .into_iter()
-            .flat_map(|set| set.elements.values());
-        let led_to: BTreeSet<&str> = picks
-            .filter_map(|element| match &element.data {
-                Some(Data::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) => Some(&**chain),
-                _ => None,
-            })
-            .collect();
-        let strangers = kernel
-            .chains
-            .keys()
-            .filter(|name| !wanted.contains(name.as_str()));
-        let (later, now): (Vec<_>, Vec<_>) = strangers
-            .map(|name| Name::from(name.clone()))
-            .partition(|name| led_to.contains(&**name));
-        self.pick_chains.extend(later.iter().cloned());
-        self.retired.extend(later);
-        remove_chains(now)
-    }
-
-    fn is_same(&self, wanted: &ChainRules, found: &[Vec<Expr>]) -> bool {
-        wanted.rules.len() == found.len()
-            && wanted
-                .rules
-                .iter()
-                .zip(found)
-                .all(|(rule, found)| lower(rule, self.family) == *found)
-    }
-
-    /// The chains of all ways to pick that are in use.
-    fn needed_chains(&self) -> impl Iterator<Item = ChainRules> {
-        let mut seen = BTreeSet::new();
-        self.registry
-            .classes
-            .iter()
-            .flat_map(|(pick, _)| pick.chains())
-            .filter(move |chain| seen.insert(chain.chain.name.clone()))
-    }
-
     fn all_elements(
         &mut self,
         desired: &Desired,
@@ -394,27 +291,6 @@ impl NftPlanner {
         }
     }
 
-    /// Chains and map elements for ways to pick that have just come up.
-    fn fresh_picks(&mut self, changes: &mut Changes) -> Vec<Op> {
-        let (mut chains, mut rules) = (Vec::new(), Vec::new());
-        for (pick, number) in self.registry.classes.take_fresh() {
-            changes.add(SetId::Picks, pick_element(pick, number));
-            for wanted in pick.chains() {
-                let name = &wanted.chain.name;
-                let was_retired = self.retired.remove(name);
-                if self.pick_chains.insert(name.clone()) {
-                    chains.push(Op::AddChain(wanted.chain.clone()));
-                    rules.extend(add_rules(&wanted));
-                } else if was_retired {
-                    // What is in it may be somebody else's, or an older version's.
-                    rules.extend(rewrite(&wanted));
-                }
-            }
-        }
-        chains.append(&mut rules);
-        chains
-    }
-
     /// The fixed chains that look different under the node's new rules.
     fn change_node(&mut self, node: &NodeRules, changes: &mut Changes) -> Vec<Op> {
         let Some(old) = self.node.replace(node.clone()) else {
@@ -441,26 +317,6 @@ impl NftPlanner {
             .flat_map(|(_, new)| rewrite(new))
             .collect()
     }
-}
-
-/// They may lead to each other, so all are emptied before the first goes.
-fn remove_chains(names: Vec<Name>) -> Vec<Op> {
-    let mut ops: Vec<Op> = names.iter().cloned().map(Op::FlushChain).collect();
-    ops.extend(names.into_iter().map(Op::DeleteChain));
-    ops
-}
-
-fn add_rules(wanted: &ChainRules) -> impl Iterator<Item = Op> {
-    wanted
-        .rules
-        .iter()
-        .map(|rule| Op::AddRule(wanted.chain.name.clone(), rule.clone()))
-}
-
-fn rewrite(wanted: &ChainRules) -> impl Iterator<Item = Op> {
-    [Op::FlushChain(wanted.chain.name.clone())]
-        .into_iter()
-        .chain(add_rules(wanted))
 }
 
 fn pick_element(pick: pick::Pick, number: u32) -> Element {

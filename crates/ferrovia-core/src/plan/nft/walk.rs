@@ -43,11 +43,11 @@ pub fn walk<E>(
         let refused = [SetId::RejectedNodePorts, SetId::DroppedNodePorts];
         (SetId::NodePorts, refused)
     };
-    let key = destination_key(address, protocol, port);
+    let key = [destination_key(address, protocol, port)];
     for set in refused {
-        walk.fetch(set, vec![key.clone()])?;
+        walk.fetch(set, &key)?;
     }
-    for id in walk.fetch_ids(served, vec![key])? {
+    for id in walk.fetch_ids(served, &key)? {
         walk.follow(id)?;
     }
     Ok(walk.found)
@@ -66,9 +66,9 @@ impl<E, Ask: FnMut(SetId, &[Key]) -> Result<Elements, E>> Walk<Ask> {
         if id & BY_SOURCE == 0 {
             return self.pick(id);
         }
-        let port = || vec![number(id & PORT_BITS)];
+        let port = [number(id & PORT_BITS)];
         for set in [SetId::ExternalInside, SetId::ExternalOutside] {
-            for id in self.fetch_ids(set, port())? {
+            for id in self.fetch_ids(set, &port)? {
                 self.pick(id)?;
             }
         }
@@ -78,7 +78,7 @@ impl<E, Ask: FnMut(SetId, &[Key]) -> Result<Elements, E>> Walk<Ask> {
     /// How an endpoint is picked, and from which list.
     fn pick(&mut self, id: u32) -> Result<(), E> {
         let (list, protocol) = (id & LIST_BITS, self.protocol);
-        self.fetch(SetId::Picks, vec![number(id & CLASS_BITS)])?;
+        self.fetch(SetId::Picks, &[number(id & CLASS_BITS)])?;
         let plain = KeyBuilder::new().proto(protocol).number(list);
         self.fetch_slots(SetId::Endpoints, &plain)?;
         let mut members = self.fetch_slots(SetId::StickySlots, &KeyBuilder::new().number(list))?;
@@ -86,7 +86,7 @@ impl<E, Ask: FnMut(SetId, &[Key]) -> Result<Elements, E>> Walk<Ask> {
         members.dedup();
         for member in members {
             let key = KeyBuilder::new().proto(protocol).number(member).build();
-            self.fetch(SetId::StickyEndpoints, vec![key])?;
+            self.fetch(SetId::StickyEndpoints, &[key])?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl<E, Ask: FnMut(SetId, &[Key]) -> Result<Elements, E>> Walk<Ask> {
         for first in (0..MOST_SLOTS).step_by(SLOTS_AT_ONCE as usize) {
             let slots = first..first + SLOTS_AT_ONCE;
             let keys = slots.map(|slot| list.clone().number(slot).build());
-            let found = self.fetch(set, keys.collect())?;
+            let found = self.fetch(set, &keys.collect::<Vec<_>>())?;
             ids.extend(found.iter().filter_map(id));
             if found.len() < SLOTS_AT_ONCE as usize {
                 break;
@@ -106,13 +106,13 @@ impl<E, Ask: FnMut(SetId, &[Key]) -> Result<Elements, E>> Walk<Ask> {
         Ok(ids)
     }
 
-    fn fetch_ids(&mut self, set: SetId, keys: Vec<Key>) -> Result<Vec<u32>, E> {
+    fn fetch_ids(&mut self, set: SetId, keys: &[Key]) -> Result<Vec<u32>, E> {
         Ok(self.fetch(set, keys)?.iter().filter_map(id).collect())
     }
 
     /// Asks, and keeps what was found.
-    fn fetch(&mut self, set: SetId, keys: Vec<Key>) -> Result<Vec<ObservedElement>, E> {
-        let answers = (self.ask)(set, &keys)?;
+    fn fetch(&mut self, set: SetId, keys: &[Key]) -> Result<Vec<ObservedElement>, E> {
+        let answers = (self.ask)(set, keys)?;
         let spec = set.spec(self.family);
         let kept = self.found.sets.entry(spec.name.to_owned());
         let kept = kept.or_insert_with(|| ObservedSet::of(&spec));

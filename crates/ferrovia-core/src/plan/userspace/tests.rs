@@ -7,11 +7,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::desired::{
-    Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, PortChange,
-};
+use crate::desired::{Endpoint, Frontend, NodePortAddresses, NodeRules, PortChange};
 use crate::dialect::iptables::sim::Sim;
-use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
+use crate::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
+use crate::testing::ports::{self, node};
 
 const RULES: UserspaceOptions = UserspaceOptions {
     portals: Portals::Rules {
@@ -25,28 +24,8 @@ const BIND: UserspaceOptions = UserspaceOptions {
     localhost_node_ports: true,
 };
 
-fn node() -> NodeRules {
-    NodeRules {
-        local: LocalDetector::Source("10.244.1.0/24".parse().unwrap()),
-        masquerade_all: false,
-        masquerade_mark: 0x4000,
-        no_endpoints: NoEndpoints::Reject,
-        egress_except: None,
-        node_ports: NodePortAddresses::Any,
-        health_checks: NodePortAddresses::Any,
-        service_cidrs: Vec::new(),
-        addresses: BTreeSet::new(),
-    }
-}
-
 fn endpoints(numbers: &[u8]) -> Arc<[Endpoint]> {
-    let endpoint = |n: &u8| Endpoint {
-        ip: [10, 244, 1 + n % 2, *n].into(),
-        port: 8080,
-        weight: 1,
-        is_local: n.is_multiple_of(2),
-    };
-    let mut all: Vec<_> = numbers.iter().map(endpoint).collect();
+    let mut all: Vec<_> = numbers.iter().map(|n| ports::endpoint(*n, 1)).collect();
     all.sort_unstable();
     all.into()
 }
@@ -69,18 +48,10 @@ fn service(n: u8, numbers: &[u8]) -> ServicePort {
             Frontend::LoadBalancer(at(&format!("1.2.3.{n}:80"))),
             Frontend::NodePort(3000 + u16::from(n)),
         ]),
-        answering: None,
-        any_endpoints: !numbers.is_empty(),
-        cluster: endpoints(numbers),
         local: (endpoints(numbers).iter().copied())
             .filter(|endpoint| endpoint.is_local)
             .collect(),
-        internal_policy: TrafficPolicy::Cluster,
-        external_policy: TrafficPolicy::Cluster,
-        affinity: None,
-        algorithm: Algorithm::Random,
-        scheduler: None,
-        source_ranges: Box::new([]),
+        ..ports::port(n, &endpoints(numbers))
     }
 }
 

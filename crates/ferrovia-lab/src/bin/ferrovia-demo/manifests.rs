@@ -77,16 +77,16 @@ impl Drop for Scratch {
 
 #[cfg(test)]
 mod tests {
+    use ferrovia_lab::Folder;
+
     use super::*;
 
     #[test]
     fn the_copy_is_edited_and_the_folder_is_not() {
-        let folder =
-            std::env::temp_dir().join(format!("ferrovia-demo-test-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("web.yaml"), "a\nb 1\nc\n").unwrap();
-        fs::write(folder.join("README.md"), "no manifest").unwrap();
-        let scratch = Scratch::copy_of(&folder).unwrap();
+        let folder = Folder::new();
+        folder.write("web.yaml", "a\nb 1\nc\n");
+        folder.write("README.md", "no manifest");
+        let scratch = Scratch::copy_of(folder.path()).unwrap();
         let copy = scratch.manifests().join("web.yaml");
         assert!(!scratch.manifests().join("README.md").exists());
 
@@ -99,6 +99,5 @@ mod tests {
         let root = scratch.root().to_owned();
         drop(scratch);
         assert!(!root.exists());
-        fs::remove_dir_all(folder).unwrap();
     }
 }

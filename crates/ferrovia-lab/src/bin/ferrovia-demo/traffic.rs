@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use ferrovia_lab::client::{Caller, DROP_WAIT, PATIENCE};
+use ferrovia_lab::client::{Caller, DROP_WAIT};
 use ferrovia_lab::{Outcome, Place, Pod, Protocol, World};
 
 /// A survey ends after so many failures: what follows would be more of the same, and slow.
@@ -17,6 +17,10 @@ const GIVE_UP: u32 = 3;
 /// Between two calls of one client under traffic: thousands of calls a second, but a processor
 /// left for the proxy on a small machine.
 const PAUSE: Duration = Duration::from_micros(300);
+
+/// How long to wait for an answer. Short of the second after which TCP sends its first packet again:
+/// a packet that was lost is shown, not healed.
+const PATIENCE: Duration = Duration::from_millis(900);
 
 /// Calls to an address that should stay silent, all at the same time.
 const SILENT_TRIES: usize = 4;

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use ferrovia_core::desired::{Builder, Desired};
 use ferrovia_core::family::Family;
@@ -35,7 +36,7 @@ pub(super) struct ObjectFlags {
 
     /// Mode that programs the kernel [default: the configuration's, or nftables]
     #[arg(long, value_name = "MODE", alias = "proxy-mode")]
-    mode: Option<ModeFlag>,
+    mode: Option<ModeName>,
 
     /// An address of the node that is asked about, instead of this machine's; may be given several times
     #[arg(long, value_name = "IP")]
@@ -46,22 +47,13 @@ pub(super) struct ObjectFlags {
     admin_socket: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeFlag {
-    Nftables,
-    Iptables,
-    Ipvs,
-    Userspace,
-}
+impl ValueEnum for ModeName {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
 
-impl ModeFlag {
-    fn name(self) -> ModeName {
-        match self {
-            Self::Nftables => ModeName::Nftables,
-            Self::Iptables => ModeName::Iptables,
-            Self::Ipvs => ModeName::Ipvs,
-            Self::Userspace => ModeName::Userspace,
-        }
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
     }
 }
 
@@ -236,8 +228,7 @@ impl ObjectFlags {
     fn configuration(&self, source: &SourceFlags) -> anyhow::Result<Config> {
         let node_name = self.shape.node_name();
         let settings = self.shape.as_typed();
-        let mode = self.mode.map(ModeFlag::name);
-        let mut config = source.configuration(node_name, settings, mode)?;
+        let mut config = source.configuration(node_name, settings, self.mode)?;
         config.mode = config.mode.or(Some(ModeName::Nftables));
         Ok(config)
     }

@@ -13,7 +13,7 @@ pub(in crate::cli) const WHERE: &str =
 /// Where objects and settings come from.
 #[derive(Clone, Debug, Args)]
 pub(in crate::cli) struct SourceFlags {
-    /// Configuration file of kube-proxy; all settings are then taken from it, and the objects from the API server it names, unless
+    /// Configuration file of the daemon, or of a kube-proxy; all settings are then taken from it, and the objects from the API server it names, unless
     /// --manifests is given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

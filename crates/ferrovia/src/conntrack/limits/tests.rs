@@ -225,7 +225,7 @@ fn a_value_that_is_right_already_needs_no_rights() {
 
 #[test]
 fn files_are_written_in_place_and_never_made() {
-    let root = std::env::temp_dir().join(format!("ferrovia-limits-{}", std::process::id()));
+    let root = ferrovia_lab::Folder::new();
     let file = |setting: Setting| root.join(setting.path().strip_prefix("/").unwrap());
     let put = |setting: Setting, text: &str| {
         std::fs::create_dir_all(file(setting).parent().unwrap()).unwrap();
@@ -238,13 +238,11 @@ fn files_are_written_in_place_and_never_made() {
         udp: Duration::from_secs(40),
         ..NOTHING
     };
-    let findings = apply(&settings, 4, &Files::below(&root));
+    let findings = apply(&settings, 4, &Files::below(root.path()));
     let text = std::fs::read_to_string(file(Setting::CONNTRACK_MAX)).unwrap();
     let texts: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    let made = file(Setting::CONNTRACK_HASH_SIZE).exists();
-    std::fs::remove_dir_all(&root).unwrap();
     assert_eq!(text.trim(), "262144");
-    assert!(!made);
+    assert!(!file(Setting::CONNTRACK_HASH_SIZE).exists());
     let [hash_size, udp] = &texts[..] else {
         panic!("{texts:?}")
     };

@@ -88,7 +88,10 @@ impl Handler for MetricsPages {
             "/proxyMode" => text(self.pages.mode.clone()),
             "/configz" => answer(StatusCode::OK, JSON, self.config.clone()),
             "/flagz" => zpages::flagz(&self.pages.flags, accept),
-            "/statusz" => zpages::statusz(self.pages.metrics.started(), &PATHS, accept),
+            "/statusz" => {
+                let metrics = &self.pages.metrics;
+                zpages::statusz(metrics.started(), metrics.up(), &PATHS, accept)
+            }
             path if self.pages.profiling && path.starts_with("/debug/") => {
                 debug::answer(request, &self.pages.set_verbosity).await
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{ACCEPT, HeaderMap, HeaderValue, WARNING};
@@ -90,12 +91,17 @@ pub(super) fn flagz(flags: &BTreeMap<String, String>, accept: Accept) -> Answer 
 }
 
 /// What runs, and since when.
-pub(super) fn statusz(started: Option<f64>, paths: &[&str], accept: Accept) -> Answer {
+pub(super) fn statusz(
+    started: Option<f64>,
+    up: Duration,
+    paths: &[&str],
+    accept: Accept,
+) -> Answer {
     let (major, minor) = KUBERNETES_MAJOR_MINOR;
     let binary = KUBERNETES.trim_start_matches('v');
     let emulation = format!("{major}.{minor}");
     let started = Timestamp::from_second(started.unwrap_or_default() as i64).unwrap_or_default();
-    let up = Timestamp::now().as_second() - started.as_second();
+    let up = up.as_secs();
     let rust = concat!("none; ferrovia ", env!("CARGO_PKG_VERSION"), " is in Rust");
     let object = json!({
         "startTime": started.to_string(),

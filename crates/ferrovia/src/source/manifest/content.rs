@@ -99,25 +99,25 @@ pub(super) fn objects(path: &Path, size_limit: u64) -> impl Iterator<Item = Box<
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::process::Command;
     use std::sync::mpsc::channel;
     use std::thread;
-    use std::time::Duration;
+
+    use ferrovia_lab::Folder;
+    use ferrovia_lab::waiting::SOON;
 
     use super::{Content, ReadError};
 
     /// Only here can a pipe be where a file was found: the tree leaves out those it sees.
     #[test]
     fn a_pipe_in_the_place_of_a_file_is_refused_and_does_not_block() {
-        let path = std::env::temp_dir().join(format!("ferrovia-pipe-{}.yaml", std::process::id()));
+        let folder = Folder::new();
+        let path = folder.join("pipe.yaml");
         let made = Command::new("mkfifo").arg(&path).status();
         assert!(made.is_ok_and(|status| status.success()));
         let (sender, receiver) = channel();
-        let pipe = path.clone();
-        thread::spawn(move || sender.send(Content::read(&pipe, 100).err()));
-        let answer = receiver.recv_timeout(Duration::from_secs(5));
-        let _ = fs::remove_file(path);
+        thread::spawn(move || sender.send(Content::read(&path, 100).err()));
+        let answer = receiver.recv_timeout(SOON);
         let refusal = ReadError::Unusable("is not a regular file".to_owned());
         assert_eq!(answer, Ok(Some(refusal)));
     }

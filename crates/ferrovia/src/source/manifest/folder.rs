@@ -406,23 +406,20 @@ fn deleted(key: &ObjectKey) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::super::decode::Format;
     use super::{Caution, Duration, Folder, Found, Scan, Signature};
 
     /// No test from outside can take a file away between the walk and the reading.
     #[test]
     fn a_file_that_goes_while_we_look_is_no_problem() {
-        let root = std::env::temp_dir().join(format!("ferrovia-going-{}", std::process::id()));
-        fs::create_dir_all(&root).unwrap();
-        let mut folder = Folder::open(&root).unwrap();
+        let root = ferrovia_lab::Folder::new();
+        let mut folder = Folder::open(root.path()).unwrap();
         let found = Found {
             path: root.join("a.yaml"),
             format: Format::Yaml,
-            signature: Signature::of(&root.metadata().unwrap()),
+            signature: Signature::of(&root.path().metadata().unwrap()),
         };
-        fs::remove_dir_all(&root).unwrap();
+        drop(root);
         let caution = Caution {
             is_busy: &|_| false,
             patience: Duration::ZERO,

@@ -26,8 +26,8 @@ const BURST_LIMIT: Duration = Duration::from_millis(100);
 /// Who has a file open and wrote nothing for this long is not waited for any more.
 const UNFINISHED_LIMIT: Duration = Duration::from_secs(5);
 
-/// So long the reader may take to count what has happened.
-const CATCH_UP_LIMIT: Duration = Duration::from_millis(100);
+/// So long the reader may take to count what has happened. It takes no time, but on a busy machine it may have to wait for its turn.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(2);
 
 /// A file that exists everywhere and, not being a directory, is never watched for itself.
 const MARKER: &str = "/dev/null";

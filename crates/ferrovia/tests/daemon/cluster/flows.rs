@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::client::{Call, Caller, PATIENCE};
+use ferrovia_lab::client::{Call, Caller, DROP_WAIT, PATIENCE};
 use ferrovia_lab::{Answer, Outcome, Place, Pod, Protocol};
 
 use super::Cluster;
@@ -28,7 +28,7 @@ fn udp(name: &str, ip: &str, node_port: u16, pods: &[&str]) -> String {
 struct Sockets(Vec<(Call, Outcome)>);
 
 impl Sockets {
-    fn open(cluster: &Cluster, from: Place, to: &str) -> Self {
+    fn open(cluster: &Cluster, from: Place, to: &str, patience: Duration) -> Self {
         let to: SocketAddr = to.parse().expect("an address and port");
         let caller = Caller::enter(&cluster.node.world, from.role()).expect("the place is there");
         let mut calls: Vec<_> = (0..SOCKETS)
@@ -36,7 +36,7 @@ impl Sockets {
             .collect::<Result<_, _>>()
             .expect("it can be sent");
         // Those that get no answer wait for it together.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         let outcomes: Vec<_> = calls.iter_mut().map(|call| call.finish(deadline)).collect();
         Self(calls.into_iter().zip(outcomes).collect())
     }
@@ -52,11 +52,11 @@ impl Sockets {
             .collect()
     }
 
-    /// Asks again on the same sockets.
-    fn again(&mut self) -> Vec<String> {
+    /// Asks again on the same sockets, and waits so long for each answer.
+    fn again(&mut self, patience: Duration) -> Vec<String> {
         self.0
             .iter_mut()
-            .map(|(call, _)| match call.again(Duration::from_millis(200)) {
+            .map(|(call, _)| match call.again(patience) {
                 Ok(Some(answer)) => answer.endpoint.ip().to_string(),
                 Ok(None) => "nobody".to_owned(),
                 Err(error) => error.to_string(),
@@ -66,7 +66,7 @@ impl Sockets {
 
     /// All of them are answered by one pod soon.
     fn expect_soon(&mut self, pod: &str, log: impl Fn() -> String) {
-        wait(|| match self.again() {
+        wait(|| match self.again(Duration::from_millis(200)) {
             answered if answered.iter().all(|by| by == pod) => Ok(()),
             answered => Err(format!("answered by {answered:?}; log:\n{}", log())),
         });
@@ -81,9 +81,9 @@ fn flows_to_an_endpoint_that_went_move_on_and_others_stay() {
     cluster.apply(&udp("log", "10.96.0.54", 30054, &[old, new]));
     cluster.start();
     let client = Place::Pod(Pod::C);
-    let mut inside = Sockets::open(&cluster, client, "10.96.0.53:53");
-    let mut outside = Sockets::open(&cluster, Place::Outside, "198.51.100.10:30053");
-    let mut others = Sockets::open(&cluster, client, "10.96.0.54:53");
+    let mut inside = Sockets::open(&cluster, client, "10.96.0.53:53", PATIENCE);
+    let mut outside = Sockets::open(&cluster, Place::Outside, "198.51.100.10:30053", PATIENCE);
+    let mut others = Sockets::open(&cluster, client, "10.96.0.54:53", PATIENCE);
     assert_eq!(inside.answered(), [old; SOCKETS]);
     assert_eq!(outside.answered(), [old; SOCKETS]);
     let before = others.answered();
@@ -91,7 +91,7 @@ fn flows_to_an_endpoint_that_went_move_on_and_others_stay() {
     cluster.apply(&udp("dns", "10.96.0.53", 30053, &[new]));
     inside.expect_soon(new, || cluster.node.log());
     outside.expect_soon(new, || cluster.node.log());
-    assert_eq!(others.again(), before, "another service's flows");
+    assert_eq!(others.again(PATIENCE), before, "another service's flows");
     let removed = "kubeproxy_conntrack_reconciler_deleted_entries_total";
     cluster.wait_for_metric(removed, &[], (2 * SOCKETS) as f64);
     assert_eq!(cluster.metric(removed, &[]) as usize, 2 * SOCKETS);
@@ -103,14 +103,14 @@ fn flows_from_before_the_service_and_from_before_its_first_endpoint_reach_it() {
     cluster.start();
     let client = Place::Pod(Pod::C);
     // Sent on to where nobody is: the kernel remembers that these are not translated.
-    let mut early = Sockets::open(&cluster, client, "10.96.0.53:53");
+    let mut early = Sockets::open(&cluster, client, "10.96.0.53:53", DROP_WAIT);
     assert!(
         early.answered().iter().all(|by| !by.starts_with("10.")),
         "{:?}",
         early.answered()
     );
     cluster.apply(&udp("dns", "10.96.0.53", 30053, &[]));
-    let mut later = Sockets::open(&cluster, client, "10.96.0.53:53");
+    let mut later = Sockets::open(&cluster, client, "10.96.0.53:53", DROP_WAIT);
     cluster.apply(&udp("dns", "10.96.0.53", 30053, &["10.244.2.10"]));
     early.expect_soon("10.244.2.10", || cluster.node.log());
     later.expect_soon("10.244.2.10", || cluster.node.log());

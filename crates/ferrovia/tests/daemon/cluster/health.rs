@@ -1,10 +1,10 @@
 //! What load balancers and the kubelet are told.
 
 use ferrovia_lab::Role;
+use ferrovia_lab::plain_http::{Reply, get};
 use serde_json::{Value, json};
 
-use super::client::Reply;
-use super::{Cluster, HEALTH, client};
+use super::{Cluster, HEALTH};
 use crate::support::{service, wait, web};
 
 /// A Service of type LoadBalancer that takes traffic only where it has endpoints, with its health check at port 32000.
@@ -80,7 +80,7 @@ fn health_is_told_to_all_sides_in_kube_proxys_words() {
         .expect("it is there");
     for address in ["198.51.100.10:10256", "[2001:db8:51::10]:10256"] {
         let address = address.parse().expect("an address and port");
-        assert_eq!(client::get(address, "/healthz").code, 200, "{address}");
+        assert_eq!(get(address, "/healthz").code, 200, "{address}");
     }
 }
 

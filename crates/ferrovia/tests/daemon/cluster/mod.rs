@@ -11,12 +11,6 @@
 //! - `events`: what `kubectl` is told
 //! - `flows`: UDP flows that lead nowhere any more
 
-#[allow(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on should fail there"
-)]
-#[path = "../../http/client.rs"]
-pub(crate) mod client;
 mod config;
 mod events;
 mod flows;
@@ -34,9 +28,9 @@ use std::process::Command;
 use ferrovia_lab::Role;
 use ferrovia_lab::apiserver::{ApiServer, Auth, Kind, Options, sample};
 use ferrovia_lab::layout::NODE_ADDRESSES;
+use ferrovia_lab::plain_http::{Reply, try_request};
 use serde_json::Value;
 
-use self::client::Reply;
 use super::support::{Node, service, wait};
 
 /// The daemon's two servers, where kube-proxy has them.
@@ -157,7 +151,7 @@ impl Cluster {
             .world
             .enter(Role::Node)
             .expect("the node is there");
-        client::try_request(address, "GET", path, &[], "")
+        try_request(address, "GET", path, &[], "")
             .map_err(|error| format!("{address}{path}: {error}; log:\n{}", self.node.log()))
     }
 

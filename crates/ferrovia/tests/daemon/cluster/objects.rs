@@ -133,6 +133,16 @@ fn a_bad_object_does_not_stop_the_others() {
     cluster.node.expect(answers);
 }
 
+/// Unless the machine was so busy that the time to wait for the Node is over.
+fn nothing_is_written_yet(cluster: &Cluster) {
+    let tables = cluster.node.on_node("nft", &["list", "tables"]);
+    let log = cluster.node.log();
+    assert!(
+        tables.is_empty() || log.contains("going on without"),
+        "{tables}\n{log}"
+    );
+}
+
 #[test]
 fn nothing_is_written_before_the_node_is_known() {
     let cluster = Cluster::with(Options::default());
@@ -150,12 +160,12 @@ fn nothing_is_written_before_the_node_is_known() {
         .wait_until(|api| api.watches(Kind::Node) == 1)
         .expect("the Node is watched");
     cluster.settle();
-    assert_eq!(cluster.node.on_node("nft", &["list", "tables"]), "");
+    nothing_is_written_yet(&cluster);
     // A Node without an address is not enough.
     cluster.apply_node(|node| node["status"]["addresses"] = json!([]));
     cluster.get_soon(HEALTH, "/healthz", 200);
     cluster.settle();
-    assert_eq!(cluster.node.on_node("nft", &["list", "tables"]), "");
+    nothing_is_written_yet(&cluster);
     cluster.apply_node(|_| {});
     cluster
         .node

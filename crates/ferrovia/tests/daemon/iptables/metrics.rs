@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::Role;
+use ferrovia_lab::plain_http::get;
 
-use super::super::cluster::client;
 use super::super::support::{service, wait, web};
 use super::{BACKENDS, Machine};
 
@@ -24,7 +24,7 @@ impl Machine {
     fn metric(&self, series: &str) -> Option<f64> {
         let address: SocketAddr = ADDRESS.parse().expect("an address and port");
         let _inside = (self.node.world.enter(Role::Node)).expect("the node is there");
-        let page = client::get(address, "/metrics").body;
+        let page = get(address, "/metrics").body;
         let line = page
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -101,8 +101,7 @@ fn failed_writes_are_counted() {
     });
     // And all is mended at once.
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
-    let log = node.log();
-    assert!(log.contains("the line was: -D KUBE-SERVICES"), "{log}");
+    node.wait_for_log("the line was: -D KUBE-SERVICES");
 }
 
 #[test]

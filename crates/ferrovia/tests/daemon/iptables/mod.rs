@@ -18,17 +18,17 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrovia_host::iptables::Backend;
-use ferrovia_lab::Role;
+use ferrovia_lab::waiting::wait_at_most;
+use ferrovia_lab::{Folder, Role};
 
-use super::support::{Node, wait_at_most};
+use super::support::Node;
 
 /// How long a comparison of all rules may be away. It is due after a hundred times what reading them takes, which on a loaded machine may
 /// be much more than the sync period.
-const NEXT_COMPARISON: Duration = Duration::from_secs(120);
+const NEXT_COMPARISON: Duration = Duration::from_secs(300);
 
 const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
 
@@ -43,7 +43,7 @@ struct Machine {
     node: Node,
     backend: Backend,
     /// The tools' lock, the record of their calls, and the stand-ins that keep it. Not in the daemon's folder, which is watched.
-    own: PathBuf,
+    own: Folder,
 }
 
 impl Machine {
@@ -56,12 +56,7 @@ impl Machine {
 
     /// A node without any rules.
     fn without_kubelet(backend: Backend) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let own = std::env::temp_dir().join(format!(
-            "ferrovia-daemon-iptables-{}-{number}",
-            std::process::id()
-        ));
+        let own = Folder::new();
         fs::create_dir_all(own.join("bin")).expect("a temporary folder can be made");
         Self {
             node: Node::new(),
@@ -176,12 +171,6 @@ impl Machine {
                 self.node.log()
             )),
         });
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.own);
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::dialect::ipset::{Kind, Set, SetName};
 use crate::dialect::iptables::TableName;
 use crate::dialect::ipvs::Server;
+use crate::plan::iptables::{IptablesOptions, IptablesPlanner};
 
 #[test]
 fn servers_of_others_stay() {
@@ -43,6 +44,8 @@ fn cleaning_up_leaves_nothing_of_ours() {
         .unwrap();
     lab.set(service(1, &[endpoint(2, 1)]));
     let plan = cleanup(Family::V4, &lab.sim.observed(), &node().addresses);
+    // By the device is told that something is left, so nothing comes behind it.
+    assert_eq!(plan.steps.last(), Some(&Step::NoDevice));
     lab.write(&plan);
     let state = &lab.sim.state;
     assert!(!state.device && state.servers.is_empty() && state.sets.is_empty());
@@ -128,7 +131,12 @@ fn sets_that_are_narrow_strange_or_half_made_are_replaced() {
 /// By their names is told what a predecessor left and what is ours.
 #[test]
 fn our_own_chains_are_those_we_write() {
-    let context = Context::new(Family::V4, &IpvsOptions::default(), &node());
+    let context = Context::new(
+        Family::V4,
+        &IpvsOptions::default(),
+        &node(),
+        BTreeSet::new(),
+    );
     let written = rules::chains(&context).into_iter();
     let written: BTreeSet<_> = written
         .map(|chain| (chain.table, chain.name))
@@ -158,6 +166,38 @@ fn a_destination_that_drains_is_told_of_at_every_comparison() {
     // Whoever writes has to learn of it, also in a new process.
     lab.sim = found;
     assert_eq!(lab.restart().to_string(), drain);
+}
+
+/// Whoever changes to another mode is not told that our rules are somebody else's, and nothing of them stays.
+#[test]
+fn other_modes_know_our_rules() {
+    for family in Family::ALL {
+        let mut lab = Lab::on(Sim::default(), family, IpvsOptions::default());
+        lab.desired.node = Arc::new(NodeRules {
+            no_endpoints: NoEndpoints::Drop,
+            ..node()
+        });
+        lab.full(Found::Adopt);
+        assert!(
+            !lab.sim
+                .rules
+                .chain("nat", "KUBE-SERVICES")
+                .unwrap()
+                .is_empty()
+        );
+
+        let options = IptablesOptions::default();
+        let mut iptables = IptablesPlanner::new(family, options);
+        let plan = iptables.full(&lab.desired, &lab.sim.observed().rules, Found::Adopt);
+        assert_eq!(plan.notes, [""; 0], "{family}");
+
+        let plan = cleanup(family, &lab.sim.observed(), &node().addresses);
+        assert_eq!(plan.notes, [""; 0], "{family}");
+        lab.write(&plan);
+        let save = lab.sim.rules.save();
+        let left = crate::dialect::iptables::leftovers(&save).unwrap();
+        assert_eq!(left.kept().next(), None, "{family}");
+    }
 }
 
 #[test]

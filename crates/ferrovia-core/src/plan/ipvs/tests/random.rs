@@ -109,6 +109,15 @@ impl Change {
         })
     }
 
+    /// The same, but that the node loses no address. Whoever finds a node port's server at one that the node had once cannot tell it from
+    /// somebody else's.
+    fn without_lost_addresses(&self) -> Self {
+        Self {
+            node: self.node.map(|n| n & !8),
+            ..self.clone()
+        }
+    }
+
     /// What changes in a lab, given what it wants now.
     fn delta(&self, lab: &mut Lab, no_endpoints: NoEndpoints) -> Delta {
         let ports = self.services.iter().map(|n| {
@@ -163,7 +172,7 @@ proptest! {
     #[test]
     fn a_plan_that_stops_half_way_is_made_good(changes in proptest::collection::vec(change(), 1..6), done in 0usize..6, restart in any::<bool>(), drop in any::<bool>()) {
         let (mut lab, no_endpoints) = lab(drop, false);
-        for change in &changes {
+        for change in changes.iter().map(Change::without_lost_addresses) {
             let delta = change.delta(&mut lab, no_endpoints);
             let plan = lab.planner.partial(&lab.desired, &delta);
             for step in plan.steps.iter().take(done) {

@@ -1,28 +1,6 @@
+use ferrovia_lab::Folder;
+
 use super::*;
-
-/// A folder of its own for a test, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("ferrovia-access-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn kubeconfig(user: &str) -> String {
     format!(
@@ -51,7 +29,7 @@ fn refusal(path: PathBuf) -> String {
 
 #[test]
 fn the_master_address_wins_over_the_kubeconfigs() {
-    let folder = Folder::new("master");
+    let folder = Folder::new();
     let path = folder.write("kubeconfig", &kubeconfig("{token: abc}"));
     let given = open(path.clone(), None).unwrap().config.cluster_url;
     assert_eq!(given.to_string(), "https://192.0.2.1:6443/");
@@ -86,7 +64,7 @@ fn a_master_address_is_enough() {
 
 #[test]
 fn a_token_file_is_read_without_its_line_break_and_watched() {
-    let folder = Folder::new("token");
+    let folder = Folder::new();
     folder.write("token", "abc\n");
     let path = folder.write("kubeconfig", &kubeconfig("{token: old, tokenFile: token}"));
     let opened = open(path, None).unwrap();
@@ -100,7 +78,7 @@ fn a_token_file_is_read_without_its_line_break_and_watched() {
 
 #[test]
 fn errors_name_the_file_and_the_field() {
-    let folder = Folder::new("errors");
+    let folder = Folder::new();
     let cases = [
         (
             "current-context: there\n",
@@ -117,7 +95,7 @@ fn errors_name_the_file_and_the_field() {
         let error = refusal(path.clone());
         assert_eq!(error, format!("kubeconfig {}: {expected}", path.display()));
     }
-    let missing = refusal(folder.0.join("nowhere"));
+    let missing = refusal(folder.join("nowhere"));
     assert!(
         missing.contains("nowhere") && missing.contains("cannot be read"),
         "{missing}"
@@ -128,7 +106,7 @@ fn errors_name_the_file_and_the_field() {
 
 #[test]
 fn a_broken_kubeconfig_is_not_quoted() {
-    let folder = Folder::new("secret");
+    let folder = Folder::new();
     for text in [
         "users:\n- name: u\n  user: {token: S3CRET, token: S3CRET}\n",
         "users: S3CRET\n",
@@ -158,7 +136,7 @@ fn outside_a_cluster_the_error_says_what_to_give() {
 
 #[test]
 fn an_authority_without_a_certificate_is_refused() {
-    let folder = Folder::new("authority");
+    let folder = Folder::new();
     let with = |cluster: &str| kubeconfig("{}").replace("6443'", &format!("6443', {cluster}"));
     for content in ["", "nonsense"] {
         folder.write("ca.crt", content);

@@ -9,36 +9,51 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) code: u16,
+pub struct Reply {
+    /// Its code.
+    pub code: u16,
     /// Names in lower case.
     headers: Vec<(String, String)>,
-    pub(crate) body: String,
+    /// What came behind the headers, whole.
+    pub body: String,
 }
 
 impl Reply {
     /// A header's value; empty if it is missing.
-    pub(crate) fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     }
 }
 
-pub(crate) fn get(address: SocketAddr, path: &str) -> Reply {
+/// Asks for a page.
+///
+/// # Panics
+/// If there is no answer.
+pub fn get(address: SocketAddr, path: &str) -> Reply {
     request(address, "GET", path, &[], "")
 }
 
-pub(crate) fn request(
+/// Asks with any method, headers and body.
+///
+/// # Panics
+/// If there is no answer.
+pub fn request(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
 ) -> Reply {
-    try_request(address, method, path, headers, body).unwrap()
+    try_request(address, method, path, headers, body)
+        .unwrap_or_else(|error| panic!("{method} {path} of {address}: {error}"))
 }
 
-pub(crate) fn try_request(
+/// The same where there may be no answer.
+///
+/// # Errors
+/// If nobody listens, or what came is not a whole answer.
+pub fn try_request(
     address: SocketAddr,
     method: &str,
     path: &str,
@@ -60,7 +75,11 @@ pub(crate) fn try_request(
     parse(&answer).ok_or_else(|| std::io::Error::other(format!("not an answer: {answer:?}")))
 }
 
-pub(crate) fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
+/// A connection with a limit to every wait.
+///
+/// # Errors
+/// If nobody listens.
+pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -1,0 +1,114 @@
+//! The rules of the ipvs mode by both kinds of tools. The mode itself is tested in user-mode Linux, where there is only one kind.
+
+use std::collections::BTreeMap;
+
+use ferrovia_core::dialect::ipvs::Op;
+use ferrovia_core::plan::ipvs::{
+    AddressOp, IpvsOptions, IpvsPlan, IpvsPlanner, Observed, Step, cleanup,
+};
+use ferrovia_core::plan::{Found, Planner as _};
+use ferrovia_host::Applier as _;
+use ferrovia_host::ipset::Ipset;
+use ferrovia_host::iptables::{Backend, IptablesApplier, Tool};
+
+use crate::shapes::{self, Shape};
+use crate::support::{BACKENDS, in_namespace};
+
+/// The match of the load balancer itself, which this kernel need not have.
+const NEEDS_IPVS: &str = "-m ipvs";
+
+#[test]
+fn rules_and_sets_of_the_ipvs_mode_are_read_back_as_written() {
+    let mut tried = 0;
+    for shape in shapes::all() {
+        let plan = planner(&shape).full(&shape.desired(), &Observed::default(), Found::Adopt);
+        if plan.to_string().contains(NEEDS_IPVS) {
+            continue;
+        }
+        tried += 1;
+        for backend in BACKENDS {
+            in_namespace(|| check(&shape, backend, &plan));
+        }
+    }
+    assert!(tried > 5, "only {tried} shapes");
+}
+
+fn check(shape: &Shape, backend: Backend, plan: &IpvsPlan) {
+    let mut kernel = Kernel::new(shape, backend);
+    kernel.apply(plan);
+    let observed = kernel.observe();
+    let again = planner(shape).full(&shape.desired(), &observed, Found::Adopt);
+    let what = format!("{} with {backend}", shape.name);
+    assert!(again.is_empty(), "{what}: a restart writes\n{again}");
+
+    let plan = cleanup(shape.family, &observed, &shape.desired().node.addresses);
+    assert_eq!(plan.notes, [""; 0], "{what}");
+    kernel.apply(&plan);
+    assert_eq!(kernel.observe().sets, BTreeMap::new(), "{what}");
+}
+
+fn planner(shape: &Shape) -> IpvsPlanner {
+    IpvsPlanner::new(shape.family, IpvsOptions::default())
+}
+
+/// Sets and rules of the real kernel; device and servers on paper.
+struct Kernel {
+    sets: Ipset,
+    rules: IptablesApplier,
+    paper: Observed,
+}
+
+impl Kernel {
+    fn new(shape: &Shape, backend: Backend) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let tool = Tool::find(&path, shape.family, backend).unwrap();
+        Self {
+            sets: Ipset::open().unwrap(),
+            rules: IptablesApplier::new(tool),
+            paper: Observed::default(),
+        }
+    }
+
+    fn apply(&mut self, plan: &IpvsPlan) {
+        for step in &plan.steps {
+            match step {
+                Step::Sets(ops) => drop(self.sets.apply(ops).unwrap()),
+                Step::Rules(rules) => assert!(self.rules.apply(rules).unwrap()),
+                Step::Device => self.paper.device = true,
+                Step::NoDevice => self.paper.device = false,
+                Step::Servers(ops) => ops.iter().for_each(|op| self.server(*op)),
+                Step::Addresses(ops) => ops.iter().for_each(|op| self.address(*op)),
+            }
+        }
+    }
+
+    fn server(&mut self, op: Op) {
+        let servers = &mut self.paper.servers;
+        match op {
+            Op::PutServer(server) => {
+                servers.insert(server.key, (server, BTreeMap::new()));
+            }
+            Op::PutDestination(key, to) => {
+                let (_, destinations) = servers.get_mut(&key).unwrap();
+                destinations.insert(to.address, to.weight);
+            }
+            Op::DeleteServer(key) => drop(servers.remove(&key)),
+            Op::RemoveDestination { .. } => panic!("nothing was there: {op}"),
+        }
+    }
+
+    fn address(&mut self, op: AddressOp) {
+        match op {
+            AddressOp::Bind(ip) => self.paper.addresses.insert(ip),
+            AddressOp::Unbind(ip) => self.paper.addresses.remove(&ip),
+        };
+    }
+
+    fn observe(&mut self) -> Observed {
+        Observed {
+            sets: self.sets.list().unwrap(),
+            rules: self.rules.observe().unwrap(),
+            ..self.paper.clone()
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Carries out the lines of the wiring, which are in the language of `ip -batch`, without starting `ip`.
+//!
+//! A world has some hundred lines in eight namespaces. A program for each namespace takes user-mode Linux, where programs start slowly,
+//! longer than everything else about a world together. Only what the wiring says is understood; anything else is an error.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::netns;
+use crate::sys;
+
+/// The kernel's numbers: kinds of messages.
+const NEW_LINK: u16 = 16;
+const GET_LINK: u16 = 18;
+const NEW_ADDRESS: u16 = 20;
+const NEW_ROUTE: u16 = 24;
+const NEW_NEIGHBOUR: u16 = 28;
+/// An acknowledgement, or a refusal.
+const ANSWER: u16 = 2;
+
+/// Flags of messages.
+const REQUEST: u16 = 0x1;
+const ACKNOWLEDGE: u16 = 0x4;
+const NEW_ONLY: u16 = 0x200 | 0x400;
+
+/// Attributes of links.
+const LINK_NAME: u16 = 3;
+const LINK_MASTER: u16 = 10;
+const LINK_STATE: u16 = 16;
+const LINK_INFO: u16 = 18;
+const LINK_NAMESPACE: u16 = 28;
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const INFO_PORT_KIND: u16 = 4;
+const INFO_PORT_DATA: u16 = 5;
+const VETH_PEER: u16 = 1;
+const PORT_HAIRPIN: u16 = 4;
+
+/// Attributes of addresses, routes and neighbours.
+const ADDRESS: u16 = 1;
+const ADDRESS_LOCAL: u16 = 2;
+const ADDRESS_LIFETIME: u16 = 6;
+const ROUTE_TO: u16 = 1;
+const ROUTE_LINK: u16 = 4;
+const ROUTE_GATEWAY: u16 = 5;
+const ROUTE_SOURCE: u16 = 7;
+const NEIGHBOUR: u16 = 1;
+const NEIGHBOUR_HARDWARE: u16 = 2;
+
+/// What stands in fixed headers.
+const LINK_UP: u32 = 1;
+const LINK_HEADER_LEN: usize = 16;
+/// The state of a link that carries.
+const STATE_UP: u8 = 6;
+const ADDRESS_WITHOUT_DETECTION: u8 = 2;
+const MAIN_TABLE: u8 = 254;
+const MADE_BY_HAND: u8 = 3;
+const SCOPE_UNIVERSE: u8 = 0;
+const SCOPE_LINK: u8 = 253;
+const UNICAST: u8 = 1;
+const ROUTE_ON_LINK: u32 = 4;
+const NEIGHBOUR_PERMANENT: u16 = 0x80;
+
+/// Much longer than any machine takes; only a fault is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Length of a message's header.
+const HEADER_LEN: usize = 16;
+
+/// Carries out lines in the calling thread's network namespace. The error names the line.
+pub(crate) fn run(lines: &str) -> io::Result<()> {
+    let mut route = Route::open()?;
+    for line in lines.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        route.command(&words).map_err(|error| {
+            io::Error::new(error.kind(), format!("ip {}: {error}", line.trim()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits until links of the calling thread's network namespace carry packets.
+///
+/// When the second end of a pair comes up, the kernel makes the first one carry a little later, up to a second on older kernels, and loses
+/// what is sent by it until then: a call that begins with a lost packet is a second late.
+pub(crate) fn wait_until_carrying(links: &[String]) -> io::Result<()> {
+    let mut route = Route::open()?;
+    let deadline = Instant::now() + PATIENCE;
+    for link in links {
+        while !route.is_carrying(link)? {
+            if deadline < Instant::now() {
+                return Err(io::Error::other(format!("the link {link} does not carry")));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+    Ok(())
+}
+
+/// A conversation about one namespace's links, addresses and routes.
+struct Route {
+    /// A netlink socket; for the standard library anything that sends and receives datagrams is UDP.
+    socket: UdpSocket,
+    /// The numbers of links, by name.
+    numbers: HashMap<String, u32>,
+}
+
+impl Route {
+    fn open() -> io::Result<Self> {
+        Ok(Self {
+            socket: sys::route_socket()?.into(),
+            numbers: HashMap::new(),
+        })
+    }
+
+    fn command(&mut self, words: &[&str]) -> io::Result<()> {
+        match *words {
+            ["link", "add", name, "type", "bridge"] => {
+                let info = Attributes::default().text(INFO_KIND, "bridge");
+                let link = Attributes::behind(&link_header(0, 0)).text(LINK_NAME, name);
+                self.ask(NEW_LINK, NEW_ONLY, link.nested(LINK_INFO, &info))
+            }
+            [
+                "link",
+                "add",
+                name,
+                "netns",
+                namespace,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                peer,
+                "netns",
+                peers_namespace,
+            ] => self.add_pair((name, namespace), (peer, peers_namespace)),
+            ["link", "set", name, "up"] => {
+                let header = link_header(self.number(name)?, LINK_UP);
+                self.ask(NEW_LINK, 0, Attributes::behind(&header))
+            }
+            ["link", "set", name, "master", master] => {
+                let master = self.number(master)?;
+                let link = Attributes::behind(&link_header(self.number(name)?, 0));
+                self.ask(NEW_LINK, 0, link.with(LINK_MASTER, &master.to_ne_bytes()))
+            }
+            ["link", "set", name, "type", "bridge_slave", "hairpin", "on"] => {
+                let hairpin = Attributes::default().with(PORT_HAIRPIN, &[1]);
+                let info = Attributes::default()
+                    .text(INFO_PORT_KIND, "bridge")
+                    .nested(INFO_PORT_DATA, &hairpin);
+                let link = Attributes::behind(&link_header(self.number(name)?, 0));
+                self.ask(NEW_LINK, 0, link.nested(LINK_INFO, &info))
+            }
+            ["addr", "add", address, "dev", name, ref options @ ..] => {
+                self.add_address(address, name, options)
+            }
+            ["route", "add", to, ref options @ ..] => self.add_route(to, options),
+            [
+                "neigh",
+                "add",
+                address,
+                "lladdr",
+                hardware,
+                "dev",
+                name,
+                "nud",
+                "permanent",
+            ] => self.add_neighbour(address, hardware, name),
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Two ends of a link, each with its namespace.
+    fn add_pair(&mut self, one: (&str, &str), other: (&str, &str)) -> io::Result<()> {
+        let open = |name| File::open(netns::path(name));
+        let (one_in, other_in) = (open(one.1)?, open(other.1)?);
+        let end = |name, namespace: &File| {
+            Attributes::behind(&link_header(0, 0))
+                .text(LINK_NAME, name)
+                .with(LINK_NAMESPACE, &namespace.as_raw_fd().to_ne_bytes())
+        };
+        let peer = Attributes::default().nested(VETH_PEER, &end(other.0, &other_in));
+        let info = Attributes::default()
+            .text(INFO_KIND, "veth")
+            .nested(INFO_DATA, &peer);
+        let link = end(one.0, &one_in).nested(LINK_INFO, &info);
+        self.ask(NEW_LINK, NEW_ONLY, link)
+    }
+
+    fn add_address(&mut self, address: &str, name: &str, options: &[&str]) -> io::Result<()> {
+        let (address, length) = prefix(address)?;
+        let (mut flags, mut lifetime) = (0, None);
+        let mut rest = options;
+        while !rest.is_empty() {
+            rest = match rest {
+                ["nodad", rest @ ..] => {
+                    flags |= ADDRESS_WITHOUT_DETECTION;
+                    rest
+                }
+                ["preferred_lft", "0", rest @ ..] => {
+                    // Never preferred, valid for ever, and two times that only the kernel sets.
+                    lifetime = Some([0, u32::MAX, 0, 0].map(u32::to_ne_bytes).concat());
+                    rest
+                }
+                _ => return Err(unknown()),
+            };
+        }
+        let number = self.number(name)?.to_ne_bytes();
+        let header = [&[family(address), length, flags, 0][..], &number].concat();
+        let mut message = Attributes::behind(&header)
+            .with(ADDRESS_LOCAL, &bytes(address))
+            .with(ADDRESS, &bytes(address));
+        if let Some(lifetime) = lifetime {
+            message = message.with(ADDRESS_LIFETIME, &lifetime);
+        }
+        self.ask(NEW_ADDRESS, NEW_ONLY, message)
+    }
+
+    fn add_route(&mut self, to: &str, options: &[&str]) -> io::Result<()> {
+        let to = match to {
+            "default" => None,
+            to => Some(prefix(to)?),
+        };
+        let (mut gateway, mut source, mut link, mut flags) = (None, None, None, 0);
+        let mut rest = options;
+        while !rest.is_empty() {
+            rest = match rest {
+                ["via", address, rest @ ..] => {
+                    gateway = Some(parse(address)?);
+                    rest
+                }
+                ["src", address, rest @ ..] => {
+                    source = Some(parse(address)?);
+                    rest
+                }
+                ["dev", name, rest @ ..] => {
+                    link = Some(self.number(name)?);
+                    rest
+                }
+                ["onlink", rest @ ..] => {
+                    flags |= ROUTE_ON_LINK;
+                    rest
+                }
+                _ => return Err(unknown()),
+            };
+        }
+        let of = to.map(|(address, _)| address).or(gateway);
+        let family = family(of.ok_or_else(unknown)?);
+        let scope = match gateway {
+            None if i32::from(family) == libc::AF_INET => SCOPE_LINK,
+            _ => SCOPE_UNIVERSE,
+        };
+        let length = to.map_or(0, |(_, length)| length);
+        let header = [
+            family,
+            length,
+            0,
+            0,
+            MAIN_TABLE,
+            MADE_BY_HAND,
+            scope,
+            UNICAST,
+        ];
+        let header = [&header[..], &flags.to_ne_bytes()].concat();
+        let to = to.map(|(address, _)| bytes(address));
+        let link = link.map(|number| number.to_ne_bytes().to_vec());
+        let attributes = [
+            (ROUTE_TO, to),
+            (ROUTE_LINK, link),
+            (ROUTE_GATEWAY, gateway.map(bytes)),
+            (ROUTE_SOURCE, source.map(bytes)),
+        ];
+        let given = attributes
+            .into_iter()
+            .filter_map(|(kind, value)| Some((kind, value?)));
+        let message = given.fold(Attributes::behind(&header), |message, (kind, value)| {
+            message.with(kind, &value)
+        });
+        self.ask(NEW_ROUTE, NEW_ONLY, message)
+    }
+
+    fn add_neighbour(&mut self, address: &str, hardware: &str, name: &str) -> io::Result<()> {
+        let address = parse(address)?;
+        let hardware: Result<Vec<u8>, _> = hardware
+            .split(':')
+            .map(|byte| u8::from_str_radix(byte, 16))
+            .collect();
+        let hardware = hardware.map_err(|_| unknown())?;
+        let number = self.number(name)?.to_ne_bytes();
+        let state = NEIGHBOUR_PERMANENT.to_ne_bytes();
+        let header = [&[family(address), 0, 0, 0][..], &number, &state, &[0, 0]].concat();
+        let message = Attributes::behind(&header)
+            .with(NEIGHBOUR, &bytes(address))
+            .with(NEIGHBOUR_HARDWARE, &hardware);
+        self.ask(NEW_NEIGHBOUR, NEW_ONLY, message)
+    }
+
+    /// The number of a link.
+    fn number(&mut self, name: &str) -> io::Result<u32> {
+        if let Some(number) = self.numbers.get(name) {
+            return Ok(*number);
+        }
+        let number = number_at(&self.link(name)?, HEADER_LEN + 4)?;
+        self.numbers.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    fn is_carrying(&mut self, name: &str) -> io::Result<bool> {
+        let link = self.link(name)?;
+        let attributes = link.get(HEADER_LEN + LINK_HEADER_LEN..).unwrap_or_default();
+        Ok(find(attributes, LINK_STATE) == Some(&[STATE_UP]))
+    }
+
+    /// What the kernel says of a link.
+    fn link(&mut self, name: &str) -> io::Result<Vec<u8>> {
+        let question = Attributes::behind(&link_header(0, 0)).text(LINK_NAME, name);
+        self.exchange(GET_LINK, 0, question)
+    }
+
+    /// Asks the kernel to do something.
+    fn ask(&mut self, kind: u16, flags: u16, message: Attributes) -> io::Result<()> {
+        self.exchange(kind, flags | ACKNOWLEDGE, message).map(drop)
+    }
+
+    /// Sends a message; what is answered, unless that is a refusal.
+    fn exchange(&mut self, kind: u16, flags: u16, message: Attributes) -> io::Result<Vec<u8>> {
+        let length = u32::try_from(HEADER_LEN + message.0.len()).map_err(io::Error::other)?;
+        let mut sent = length.to_ne_bytes().to_vec();
+        sent.extend(kind.to_ne_bytes());
+        sent.extend((flags | REQUEST).to_ne_bytes());
+        // Each question is answered before the next is asked, so they need no numbers.
+        sent.extend([0; 8]);
+        sent.extend(message.0);
+        self.socket.send(&sent)?;
+        let mut answer = vec![0; 32 << 10];
+        let length = self.socket.recv(&mut answer)?;
+        answer.truncate(length);
+        if answer.get(4..6) != Some(&ANSWER.to_ne_bytes()) {
+            return Ok(answer);
+        }
+        match number_at(&answer, HEADER_LEN)?.cast_signed() {
+            0 => Ok(answer),
+            errno => Err(io::Error::from_raw_os_error(-errno)),
+        }
+    }
+}
+
+/// What follows a message's header: a header of its kind, then attributes.
+#[derive(Default)]
+struct Attributes(Vec<u8>);
+
+impl Attributes {
+    fn behind(header: &[u8]) -> Self {
+        Self(header.to_vec())
+    }
+
+    fn with(mut self, kind: u16, value: &[u8]) -> Self {
+        const OWN_HEADER_LEN: usize = 4;
+        // Names and addresses: nothing here comes near the limit.
+        let length = u16::try_from(OWN_HEADER_LEN + value.len()).unwrap_or(u16::MAX);
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    fn text(self, kind: u16, value: &str) -> Self {
+        self.with(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    fn nested(self, kind: u16, value: &Self) -> Self {
+        self.with(kind, &value.0)
+    }
+}
+
+/// The header of messages about links; the flags given are set, the others left as they are.
+fn link_header(number: u32, flags: u32) -> Vec<u8> {
+    [0, number, flags, flags].map(u32::to_ne_bytes).concat()
+}
+
+/// The value of an attribute.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let (header, _) = attributes.split_first_chunk::<4>()?;
+        let [low, high, kind_low, kind_high] = *header;
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        if u16::from_ne_bytes([kind_low, kind_high]) == wanted {
+            return attributes.get(4..length);
+        }
+        // One that claims to be shorter than its own header would be looked at for ever.
+        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+    }
+}
+
+fn number_at(message: &[u8], at: usize) -> io::Result<u32> {
+    let bytes = message
+        .get(at..at + 4)
+        .and_then(|four| four.try_into().ok());
+    bytes.map(u32::from_ne_bytes).ok_or_else(unknown)
+}
+
+fn prefix(text: &str) -> io::Result<(IpAddr, u8)> {
+    let (address, length) = text.split_once('/').ok_or_else(unknown)?;
+    Ok((parse(address)?, length.parse().map_err(|_| unknown())?))
+}
+
+fn parse(address: &str) -> io::Result<IpAddr> {
+    address.parse().map_err(|_| unknown())
+}
+
+fn family(address: IpAddr) -> u8 {
+    let family = match address {
+        IpAddr::V4(_) => libc::AF_INET,
+        IpAddr::V6(_) => libc::AF_INET6,
+    };
+    family as u8
+}
+
+fn bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// The wiring says something that is not understood here, or the kernel does.
+fn unknown() -> io::Error {
+    io::Error::from(io::ErrorKind::InvalidInput)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_where_they_were_put() {
+        let inner = Attributes::default().text(1, "veth");
+        let written = Attributes::default().with(3, &[7]).nested(18, &inner);
+        assert_eq!(find(&written.0, 3), Some(&[7][..]));
+        let inner = find(&written.0, 18).unwrap();
+        assert_eq!(find(inner, 1), Some(&b"veth\0"[..]));
+        assert_eq!(find(&written.0, 4), None);
+        assert_eq!(find(&[0; 64], 4), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_with_its_line() {
+        for line in [
+            "link frobnicate eth0",
+            "route add default dev lo",
+            "addr add 1 dev lo",
+        ] {
+            let error = run(line).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("ip {line}: ")), "{error}");
+        }
+    }
+}

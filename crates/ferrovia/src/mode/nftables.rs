@@ -1,0 +1,87 @@
+//! The nftables mode, put together for this machine.
+
+use ferrovia_core::desired::Desired;
+use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
+use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::plan::nft::NftPlanner;
+use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
+use ferrovia_core::plan::{Found, Planner};
+use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
+use ferrovia_host::portals::Directory;
+use ferrovia_host::{iptables, probe};
+
+use super::{Installed, Watcher};
+use crate::sync::backend::{Backend, Pair, SyncError};
+
+/// A planner that knows nothing of this machine.
+pub(super) fn planner(family: Family) -> NftPlanner {
+    NftPlanner::new(family, true)
+}
+
+/// What the mode would write into an empty kernel, as text.
+pub(super) fn plan(desired: &Desired) -> String {
+    planner(desired.family)
+        .full(desired, &Observed::default(), Found::Adopt)
+        .to_string()
+}
+
+/// Checks that the kernel has what the rules need, and opens the ways into it.
+pub(super) fn install(counters: bool) -> Result<Installed, SyncError> {
+    let families = probe::supported_families();
+    probe::nftables(&families)?;
+    let nft = Nft::open()?;
+    let writer = nft.port_id();
+    let connection = Connection::new(nft);
+    let mut backends = PerFamily { v4: None, v6: None };
+    for family in families {
+        let pair = Pair::new(
+            NftPlanner::new(family, counters),
+            NftApplier::new(family, connection.clone()),
+        );
+        backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
+    }
+    let listen = move || Ok(Box::new(Monitor::open(writer, &[TABLE])?) as Box<dyn Watcher>);
+    Ok(Installed {
+        backends,
+        listen: Box::new(listen),
+        read: None,
+        // kube-proxy's nftables tables went in our first transaction.
+        take_over: Box::new(|patience| {
+            let mut removed = super::ipvs::remove(patience)?;
+            removed.extend(super::in_words(&iptables::remove_leftovers()?));
+            removed.extend(super::userspace::remove()?);
+            Ok(removed)
+        }),
+        proxies: Directory::default(),
+    })
+}
+
+/// Removes our tables, and with `predecessors` those of kube-proxy's nftables mode too.
+pub(super) fn remove(predecessors: bool) -> Result<Vec<String>, SyncError> {
+    let mut nft = Nft::open()?;
+    let mut removed = Vec::new();
+    let others = PREDECESSORS.into_iter().filter(|_| predecessors);
+    for table in [TABLE].into_iter().chain(others) {
+        for family in Family::ALL {
+            if nft.observe(family, table, &[])?.exists {
+                nft.apply(&Transaction {
+                    family,
+                    table: table.into(),
+                    ops: vec![Op::DeleteTable],
+                    notes: Vec::new(),
+                })?;
+                removed.push(format!("{family} table {table}"));
+            }
+        }
+    }
+    Ok(removed)
+}
+
+impl Watcher for Monitor {
+    fn wait(&mut self) -> Result<Option<Family>, SyncError> {
+        match Self::wait(self)? {
+            Change::Table { family, .. } => Ok(Some(family)),
+            Change::Lost => Ok(None),
+        }
+    }
+}
