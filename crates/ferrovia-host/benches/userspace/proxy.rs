@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferrovia_host::memory;
-use ferrovia_host::userspace::{Engine, Options, Protocol};
+use ferrovia_host::userspace::{Endpoint, Engine, Options, Protocol};
 
 use crate::nodes::{NODE_ADDRESS, SERVER_ADDRESS, Service, obey};
 use crate::plain;
@@ -41,8 +41,15 @@ pub(crate) fn run(kind: &str) {
             ..Options::default()
         };
         let started = Engine::start(&options).unwrap();
-        let services =
-            ways.map(|(protocol, from, to)| started.forward(protocol, from, to).unwrap());
+        let services = ways.map(|(protocol, from, to)| {
+            let (service, _) = started.forward(protocol, from, to).unwrap();
+            let endpoint = Endpoint {
+                is_local: true,
+                ..to.into()
+            };
+            service.set_endpoints(&[endpoint], None);
+            service
+        });
         engine = Some((started, services));
     }
     obey(|_| {

@@ -241,6 +241,7 @@ impl Proxies {
             let endpoint = |endpoint: &ferrovia_core::desired::Endpoint| Endpoint {
                 address: SocketAddr::new(endpoint.ip, endpoint.port),
                 weight: endpoint.weight,
+                is_local: endpoint.is_local,
             };
             let endpoints: Vec<_> = proxy.endpoints.iter().map(endpoint).collect();
             let affinity = proxy.affinity.map(u64::from).map(Duration::from_secs);

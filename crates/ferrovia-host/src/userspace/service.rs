@@ -21,11 +21,17 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// How often it is chosen, compared with the others; never with weight zero.
     pub weight: u16,
+    /// It runs on this machine, so there is no network on the way to it that could be congested.
+    pub is_local: bool,
 }
 
 impl From<SocketAddr> for Endpoint {
     fn from(address: SocketAddr) -> Self {
-        Self { address, weight: 1 }
+        Self {
+            address,
+            weight: 1,
+            is_local: false,
+        }
     }
 }
 
@@ -180,6 +186,7 @@ impl Service {
             weights.insert(address, endpoint.weight);
             let target = before.remove(&address);
             let target = target.unwrap_or_else(|| Arc::new(Target::new(address)));
+            target.set_local(endpoint.is_local);
             choice.endpoints.push(target);
         }
         let Choice {

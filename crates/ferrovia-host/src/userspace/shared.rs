@@ -204,6 +204,7 @@ impl State {
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) counters: Counters,
+    is_local: AtomicBool,
     /// From when on its connections are cut off: it has gone.
     cut_at: AtomicU64,
     gone: AtomicBool,
@@ -214,9 +215,19 @@ impl Target {
         Self {
             address,
             counters: Counters::default(),
+            is_local: AtomicBool::new(false),
             cut_at: AtomicU64::new(NEVER),
             gone: AtomicBool::new(false),
         }
+    }
+
+    /// It runs on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_local(&self, is_local: bool) {
+        self.is_local.store(is_local, Ordering::Relaxed);
     }
 
     /// It gets no more clients; those it has are cut off at a time, if there is one.

@@ -1,6 +1,7 @@
 //! Who gets which endpoint.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ferrovia_host::userspace::{Endpoint, Protocol};
@@ -13,7 +14,10 @@ fn weights_hold_over_all_threads() {
         let engine = engine();
         let (light, heavy) = (named_server(), named_server());
         let (service, address) = service(&engine, Protocol::Tcp, &[]);
-        let endpoint = |address, weight| Endpoint { address, weight };
+        let endpoint = |address: SocketAddr, weight| Endpoint {
+            weight,
+            ..address.into()
+        };
         service.set_endpoints(&[endpoint(light, 1), endpoint(heavy, 3)], None);
         let mut counts = HashMap::new();
         for _ in 0..40 {

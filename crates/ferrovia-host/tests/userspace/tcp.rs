@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrovia_host::userspace::{Address, Listen, Presence, Protocol};
+use ferrovia_host::userspace::{Address, Endpoint, Listen, Presence, Protocol};
 
 use crate::support::{
     Numbers, ask, connect, echo_server, engine, in_namespace, named_server, run, serve, service,
@@ -46,6 +46,40 @@ fn a_message_and_its_echo() {
             (endpoint.connections, endpoint.open, endpoint.bytes_out),
             (1, 0, 500)
         );
+    });
+}
+
+/// How the open connection to a port finds out how fast it may send.
+fn congestion_control(port: u16) -> String {
+    let listed = run(&format!("ss -tinH state established dport = :{port}"));
+    // A line of addresses, and one of facts that begins with it.
+    let facts = listed.lines().nth(1).unwrap_or_default();
+    facts
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[test]
+fn only_what_stays_on_the_machine_ignores_the_nodes_congestion_control() {
+    in_namespace(|| {
+        // The machine's, which a namespace begins with.
+        let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+        let engine = engine();
+        for (is_local, expected) in [(true, "reno"), (false, setting.trim())] {
+            let server = echo_server();
+            let (service, address) = service(&engine, Protocol::Tcp, &[server]);
+            let endpoint = Endpoint {
+                is_local,
+                ..server.into()
+            };
+            service.set_endpoints(&[endpoint], None);
+            let mut stream = connect(address);
+            stream.write_all(b"hello").unwrap();
+            stream.read_exact(&mut [0; 5]).unwrap();
+            assert_eq!(congestion_control(server.port()), expected);
+        }
     });
 }
 

@@ -99,7 +99,7 @@ impl Connection {
             dialling.started = now;
         }
         match &self.target {
-            Some(target) => socket::connect_tcp(target.address),
+            Some(target) => socket::connect_tcp(target.address, target.is_local()),
             None => Err(io::Error::from_raw_os_error(libc::EDESTADDRREQ)),
         }
     }
