@@ -1,6 +1,6 @@
 //! What is there whatever services there are: fixed chains, the jumps into them, and the rule that ends KUBE-SERVICES.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -219,11 +219,9 @@ pub(super) fn tail(context: &Context) -> Vec<String> {
             }]
         }
         NodePortAddresses::Only(addresses) => {
-            let loopback = context
-                .localhost()
-                .then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let addresses = addresses.iter().copied().chain(loopback);
+            let addresses = addresses.iter().copied();
             addresses
+                .chain(context.loopback_node_ports())
                 .map(|ip| to_node_ports().destination(ip))
                 .collect()
         }

@@ -1,6 +1,7 @@
 //! What the rules of every service depend on besides the service.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::dialect::iptables::{Commits, Rule, Target};
@@ -96,6 +97,18 @@ impl Context {
     /// Where node ports answer.
     pub(super) fn node_ports(&self) -> &NodePortAddresses {
         &self.node.node_ports
+    }
+
+    /// The machine's loopback addresses in the ranges asked for, which a mode that cannot serve them is not told of as node ports'. A range
+    /// within 127.0.0.0/8 need not have 127.0.0.1 in it.
+    pub(super) fn loopback_node_ports(&self) -> Vec<IpAddr> {
+        match &self.node.health_checks {
+            NodePortAddresses::Only(addresses) if self.localhost() => {
+                let addresses = addresses.iter().copied();
+                addresses.filter(IpAddr::is_loopback).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 }
 

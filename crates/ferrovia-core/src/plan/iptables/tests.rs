@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
-use crate::desired::{Endpoint, NoEndpoints, NodeRules};
+use crate::desired::{Endpoint, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::dialect::iptables::Commits;
 use crate::dialect::iptables::sim::Sim;
 use crate::model::{Algorithm, PortKey};
@@ -174,6 +174,44 @@ fn refusals_come_before_the_way_to_endpoints_goes_and_go_after_it_has_come() {
         ["nat", "filter"]
     );
     assert_eq!(tables(&lab.set(service(1, &[]))), ["filter", "nat"]);
+}
+
+#[test]
+fn node_ports_answer_on_those_loopback_addresses_that_are_in_range() {
+    let addresses = |list: &[&str]| {
+        let parsed = list.iter().map(|ip| ip.parse().unwrap());
+        NodePortAddresses::Only(parsed.collect())
+    };
+    for (in_range, localhost_node_ports, answering) in [
+        (
+            &["127.0.0.1"][..],
+            true,
+            &["127.0.0.1/32", "198.51.100.10/32"][..],
+        ),
+        (&["127.0.0.1"], false, &["198.51.100.10/32"]),
+        // The range was within 127.0.0.0/8 and had no address of this machine in it.
+        (&[], true, &["198.51.100.10/32"]),
+    ] {
+        let options = IptablesOptions {
+            localhost_node_ports,
+            ..IptablesOptions::default()
+        };
+        let mut lab = Lab::on(Sim::default(), options);
+        lab.desired.node = Arc::new(NodeRules {
+            node_ports: addresses(&["198.51.100.10"]),
+            health_checks: addresses(&[in_range, &["198.51.100.10"]].concat()),
+            ..node()
+        });
+        lab.full(Found::Adopt);
+        let mut chains = lab.sim.chains("nat");
+        let (_, rules) = chains.find(|(name, _)| *name == "KUBE-SERVICES").unwrap();
+        let mut found: Vec<&str> = rules
+            .iter()
+            .filter_map(|rule| rule.split("-d ").nth(1)?.split(' ').next())
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, answering, "{rules:?}");
+    }
 }
 
 #[test]
