@@ -256,7 +256,8 @@ impl Call {
 pub(crate) fn outcome_of(error: &io::Error) -> Outcome {
     match (error.kind(), error.raw_os_error()) {
         (io::ErrorKind::TimedOut, _) => Outcome::TimedOut,
-        (io::ErrorKind::ConnectionRefused, _) => Outcome::Refused,
+        // A proxy may know whom it refuses only once the connection is there.
+        (io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset, _) => Outcome::Refused,
         (
             _,
             Some(

@@ -76,7 +76,7 @@ fn by_address<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
 }
 
 fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
-    if !tracer.is_local() && !is_taken_in(tracer) {
+    if !tracer.is_local() {
         return None;
     }
     let wanted = Frontend::NodePort(tracer.packet.port);
@@ -94,13 +94,6 @@ fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
         frontend: wanted,
         refused_only: !answers,
     })
-}
-
-/// The destination is a Service's address that is this node's too, and node ports answer on all of those.
-fn is_taken_in(tracer: &Tracer<'_>) -> bool {
-    tracer.ground.mode.has_service_addresses()
-        && tracer.desired.node.node_ports == NodePortAddresses::Any
-        && tracer.is_service_address()
 }
 
 /// Node ports answer on the packet's destination, which is one of this node's addresses.

@@ -1,5 +1,6 @@
 //! What is measured, and how it is asked for.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -134,6 +135,7 @@ fn proxied() -> (Directory, Proxies) {
     let troubles = proxies.set(&[ProxyChange::Set(Proxy {
         name: name.clone(),
         listen: Listen::Portal(Ipv4Addr::LOCALHOST.into()),
+        gates: BTreeMap::new(),
         endpoints: addresses.map(endpoint).into(),
         affinity: None,
     })]);
