@@ -1,4 +1,7 @@
-//! The planner against the stand-in for the tools and the kernel, with ports given out in the order in which proxies open.
+//! The planner against the stand-in for the tools and the kernel, with ports given out in the order in which proxies open. `bound.rs` is about those
+//! that need no rules.
+
+mod bound;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -34,6 +37,15 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
+/// A node with two addresses.
+fn addressed() -> NodeRules {
+    let own = ["192.168.0.2", "192.168.0.3"].map(|ip| ip.parse().unwrap());
+    NodeRules {
+        addresses: own.into(),
+        ..node()
+    }
+}
+
 /// A service port with all kinds of frontends.
 fn service(n: u8, numbers: &[u8]) -> ServicePort {
     ServicePort {
@@ -61,6 +73,8 @@ struct Lab {
     planner: UserspacePlanner,
     sim: Sim,
     open: BTreeMap<ProxyName, Option<u16>>,
+    /// The same proxies, as they were last set.
+    set: BTreeMap<ProxyName, Proxy>,
     addresses: Vec<IpAddr>,
     next_port: u16,
 }
@@ -83,6 +97,7 @@ impl Lab {
                 "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -j ACCEPT\nCOMMIT\n",
             ),
             open: BTreeMap::new(),
+            set: BTreeMap::new(),
             addresses: Vec::new(),
             next_port: 40000,
         };
@@ -141,6 +156,7 @@ impl Lab {
         self.addresses.extend(&plan.new_addresses);
         for change in &plan.proxies {
             if let ProxyChange::Set(proxy) = change {
+                self.set.insert(proxy.name.clone(), proxy.clone());
                 let port = &mut self.next_port;
                 let portal = matches!(proxy.listen, Listen::Portal(_));
                 self.open.entry(proxy.name.clone()).or_insert_with(|| {
@@ -160,6 +176,7 @@ impl Lab {
         for change in &plan.proxies {
             if let ProxyChange::Close(name) = change {
                 assert!(self.open.remove(name).is_some(), "{name} was not open");
+                self.set.remove(name);
             }
         }
         self.addresses.retain(|ip| !plan.old_addresses.contains(ip));
@@ -167,7 +184,9 @@ impl Lab {
 
     /// Nothing differs from what a comparison of everything wants. Sets repeat what is open.
     fn assert_settled(&mut self) {
+        let before = self.set.clone();
         let plan = self.full();
+        assert_eq!(self.set, before);
         assert_eq!(plan.rules.to_string(), "", "{plan}");
         let closes = |change: &ProxyChange| matches!(change, ProxyChange::Close(_));
         assert!(!plan.proxies.iter().any(closes), "{plan}");
@@ -392,174 +411,6 @@ fn sctp_is_refused_and_said_so() {
 }
 
 #[test]
-fn bound_portals_need_no_rule() {
-    let mut lab = Lab::new(BIND, &[service(1, &[1])]);
-    assert_eq!(lab.saved("nat"), ["-A PREROUTING -j ACCEPT"]);
-    assert_eq!(lab.addresses.len(), 3);
-    // The address stays while another port has it.
-    let other = ServicePort {
-        key: service(2, &[]).key,
-        frontends: Box::new([Frontend::ClusterIp(at("172.30.0.1:81"))]),
-        ..service(2, &[2])
-    };
-    let plan = lab.change(std::slice::from_ref(&other), &[]);
-    assert_eq!(
-        plan.to_string(),
-        "proxy ns1/svc2:p80/tcp at 172.30.0.1:81\n  to 10.244.1.2:8080 weight 1\n"
-    );
-    lab.change(&[], &[service(1, &[]).key]);
-    assert_eq!(lab.addresses, [IpAddr::from([172, 30, 0, 1])]);
-    lab.change(&[], &[other.key]);
-    assert!(lab.addresses.is_empty() && lab.open.is_empty());
-}
-
-/// A node with two addresses.
-fn addressed() -> NodeRules {
-    let own = ["192.168.0.2", "192.168.0.3"].map(|ip| ip.parse().unwrap());
-    NodeRules {
-        addresses: own.into(),
-        ..node()
-    }
-}
-
-/// Where the proxies of a plan listen, each with its name.
-fn listeners(plan: &UserspacePlan) -> Vec<String> {
-    let text = plan.to_string();
-    let proxies = text.lines().filter(|line| line.starts_with("proxy "));
-    proxies.map(ToOwned::to_owned).collect()
-}
-
-#[test]
-fn bound_portals_leave_listed_addresses_to_their_service() {
-    let mut lab = Lab::new(BIND, &[]);
-    let bound = |n: u8, frontend| ServicePort {
-        frontends: Box::new([frontend]),
-        ..service(n, &[1])
-    };
-    let node_port = bound(1, Frontend::NodePort(30080));
-    lab.set_node(addressed());
-    let plan = lab.change(&[node_port], &[]);
-    assert_eq!(
-        listeners(&plan),
-        ["proxy ns1/svc1:p80/tcp at 127.0.0.1:30080 at 192.168.0.2:30080 at 192.168.0.3:30080"]
-    );
-    let listed = bound(2, Frontend::ExternalIp(at("192.168.0.3:30080")));
-    let plan = lab.change(&[listed], &[]);
-    assert_eq!(
-        listeners(&plan),
-        [
-            "proxy ns1/svc1:p80/tcp at 127.0.0.1:30080 at 192.168.0.2:30080",
-            "proxy ns1/svc2:p80/tcp at 192.168.0.3:30080",
-        ]
-    );
-    lab.assert_settled();
-    // Other numbers and addresses are not in the way, nor are other protocols.
-    let mut udp = bound(4, Frontend::ExternalIp(at("192.168.0.2:30080")));
-    udp.key.protocol = Protocol::Udp;
-    let others = [
-        bound(3, Frontend::ExternalIp(at("203.0.113.1:30080"))),
-        bound(5, Frontend::ExternalIp(at("192.168.0.2:30081"))),
-        udp,
-    ];
-    let plan = lab.change(&others, &[]);
-    assert!(!plan.to_string().contains("svc1"), "{plan}");
-    // The address passes from one to the other when the service goes, and when the node loses it.
-    let plan = lab.change(&[], &[service(2, &[]).key]);
-    assert!(
-        listeners(&plan)[0].ends_with(" at 192.168.0.3:30080"),
-        "{plan}"
-    );
-    let plan = lab.set_node(NodeRules {
-        addresses: [IpAddr::from([192, 168, 0, 9])].into(),
-        ..node()
-    });
-    assert_eq!(
-        listeners(&plan),
-        ["proxy ns1/svc1:p80/tcp at 127.0.0.1:30080 at 192.168.0.9:30080"]
-    );
-    lab.assert_settled();
-}
-
-#[test]
-fn bound_portals_let_those_in_who_may() {
-    let mut lab = Lab::new(BIND, &[]);
-    lab.set_node(addressed());
-    let ranged = |range: &str| ServicePort {
-        source_ranges: Box::new([range.parse().unwrap()]),
-        ..service(1, &[1])
-    };
-    let gates = |plan: &UserspacePlan| -> Vec<String> {
-        let text = plan.to_string();
-        let gates = text.lines().filter(|line| line.contains(" for "));
-        gates.map(|line| line.trim().to_owned()).collect()
-    };
-    let plan = lab.change(&[ranged("198.51.100.0/24")], &[]);
-    assert!(plan.notes().is_empty());
-    assert!(listeners(&plan)[0].contains(" at 1.2.3.1:80"), "{plan}");
-    assert_eq!(gates(&plan), ["at 1.2.3.1:80 only for 198.51.100.0/24"]);
-    let plan = lab.change(&[ranged("192.168.0.0/16")], &[]);
-    assert_eq!(
-        gates(&plan),
-        ["at 1.2.3.1:80 only for 192.168.0.0/16, this node"]
-    );
-    // A range with the load balancer's address says nothing of the node.
-    let plan = lab.change(&[ranged("1.2.3.0/24")], &[]);
-    assert_eq!(gates(&plan), ["at 1.2.3.1:80 only for 1.2.3.0/24"]);
-    lab.assert_settled();
-}
-
-#[test]
-fn under_policy_local_bound_portals_tell_clients_apart() {
-    let mut lab = Lab::new(BIND, &[]);
-    let port = |numbers: &[u8]| ServicePort {
-        internal_policy: TrafficPolicy::Local,
-        external_policy: TrafficPolicy::Local,
-        frontends: Box::new([
-            Frontend::ClusterIp(at("172.30.0.1:80")),
-            Frontend::LoadBalancer(at("1.2.3.1:80")),
-        ]),
-        source_ranges: Box::new(["198.51.100.0/24".parse().unwrap()]),
-        ..service(1, numbers)
-    };
-    let inside = "10.244.0.0/16, 192.168.0.2/32, 192.168.0.3/32, this node";
-    lab.set_node(NodeRules {
-        local: crate::desired::LocalDetector::Source("10.244.0.0/16".parse().unwrap()),
-        ..addressed()
-    });
-    // Pods may use any endpoint, so there is a proxy for those, though it listens nowhere.
-    let plan = lab.change(&[port(&[1, 2])], &[]);
-    assert_eq!(
-        plan.to_string(),
-        format!(
-            "add address 1.2.3.1
-add address 172.30.0.1
-proxy ns1/svc1:p80/tcp
-  to 10.244.1.2:8080 weight 1
-  to 10.244.2.1:8080 weight 1
-proxy ns1/svc1:p80/tcp/local at 1.2.3.1:80 at 172.30.0.1:80
-  at 1.2.3.1:80 only for 198.51.100.0/24
-  at 1.2.3.1:80 to any endpoint for {inside}
-  to 10.244.1.2:8080 weight 1
-"
-        )
-    );
-    // Without an endpoint here nobody else is let in.
-    let plan = lab.change(&[port(&[1])], &[]);
-    assert_eq!(
-        plan.to_string(),
-        format!(
-            "proxy ns1/svc1:p80/tcp at 1.2.3.1:80
-  at 1.2.3.1:80 only for 198.51.100.0/24
-  at 1.2.3.1:80 only for {inside}
-  to 10.244.2.1:8080 weight 1
-close ns1/svc1:p80/tcp/local
-"
-        )
-    );
-    lab.assert_settled();
-}
-
-#[test]
 fn loopback_gets_a_proxy_for_each_node_port() {
     let mut desired = Lab::new(RULES, &[service(1, &[1]), service(2, &[])]).desired;
     let changes = localhost::full(&desired, std::iter::empty());
@@ -606,8 +457,8 @@ proptest! {
                 port.source_ranges = Box::new(["10.244.0.0/16".parse().unwrap()]);
             }
             if shape & 4 != 0 {
-                // An address of the node, and a number that is a node port.
-                let listed = Frontend::ExternalIp(at("192.168.0.2:3001"));
+                // An address of the node, and the number of the next one's node port.
+                let listed = Frontend::ExternalIp(at(&format!("192.168.0.2:{}", 3000 + u16::from((n + 1) % 4))));
                 port.frontends = Box::new([port.frontends[0], listed, port.frontends[3]]);
             }
             if shape == 7 && lab.desired.ports.contains_key(&port.key) {
