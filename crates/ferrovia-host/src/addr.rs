@@ -1,7 +1,8 @@
 //! The node's own addresses: read once, and heard of when they change.
 //!
-//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: whoever took
-//! them for the node's would serve node ports on them. A device of their own may get thousands of addresses at once, so news of it are passed over without a further look.
+//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: whoever
+//! took them for the node's would serve node ports on them. A device of their own may get thousands of addresses at once, so news of it are
+//! passed over without a further look.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

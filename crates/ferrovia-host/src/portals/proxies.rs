@@ -266,7 +266,7 @@ impl Proxies {
     }
 
     /// Stops listening where proxies of a plan should not any more, before any of them listens somewhere else. Answers with these addresses.
-    fn give_up(&mut self, changes: &[ProxyChange]) -> Vec<SocketAddr> {
+    fn give_up(&self, changes: &[ProxyChange]) -> Vec<SocketAddr> {
         let mut freed = Vec::new();
         for change in changes {
             if let ProxyChange::Set(proxy) = change

@@ -93,7 +93,7 @@ fn another_gate_holds_for_those_who_come_next() {
         set_endpoints(&service, &[echo_server()]);
         let address = listen(&service, only(FRIEND, false));
         let mut kept = connect_from(FRIEND, address).unwrap();
-        let mut echo = |stream: &mut TcpStream| {
+        let echo = |stream: &mut TcpStream| {
             stream.write_all(b"word").unwrap();
             let mut word = [0; 4];
             stream.read_exact(&mut word).unwrap();
