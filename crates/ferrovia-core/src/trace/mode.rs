@@ -116,6 +116,11 @@ impl TraceMode {
         !matches!(self, Self::Ipvs)
     }
 
+    /// What pods send out of the cluster can get the node's address as source, which takes a rule.
+    pub(super) fn masquerades_egress(self) -> bool {
+        !matches!(self, Self::UserspaceBound { .. })
+    }
+
     /// An endpoint elsewhere that reaches itself by way of this node gets this node's address as source too.
     pub(super) fn masquerades_remote_hairpins(self) -> bool {
         matches!(self, Self::Iptables { .. })

@@ -389,6 +389,20 @@ fn bound_portals_cannot_tell_pods_by_their_interface() {
 }
 
 #[test]
+fn bound_portals_masquerade_nothing_that_passes_by() {
+    let pods = "10.244.0.0/16".parse().unwrap();
+    let world = World::new(Settings {
+        local: LocalSetting::ClusterCidr(vec![pods]),
+        egress_except: Some(vec![pods]),
+        ..settings()
+    });
+    for (mode, masquerade) in [(NFT, Masquerade::Egress), (BOUND, Masquerade::None)] {
+        let trace = ask(&world, mode, "10.244.1.30", "192.0.2.9:80");
+        assert_eq!(trace.masquerade, masquerade, "{trace}");
+    }
+}
+
+#[test]
 fn modes_differ_in_ports_that_no_service_has() {
     let world = world(web(
         json!({"externalIPs": ["203.0.113.1", "198.51.100.11"]}),
