@@ -154,7 +154,7 @@ fn every_series_has_its_name_type_labels_and_buckets() {
     exercise(&iptables);
     let (directory, _open) = proxied();
     iptables.count_proxies(directory, DEFAULT_MAX_SERIES);
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     for metrics in [&*nftables, &iptables] {
         exposed(metrics);
         found.extend(exposition::parse(&exposed(metrics)));
