@@ -10,26 +10,49 @@
 //! - The process: [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
 #![deny(unsafe_code)]
 
-pub mod addr;
-pub mod conntrack;
+mod balance;
 pub mod exec;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(windows, test))]
+pub mod winuserspace;
+
+// Everything else is made of Linux's system calls.
+#[cfg(target_os = "linux")]
+pub mod addr;
+#[cfg(target_os = "linux")]
+pub mod conntrack;
+#[cfg(all(target_os = "linux", any(test, fuzzing)))]
 pub mod hostile;
+#[cfg(target_os = "linux")]
 pub mod ipset;
+#[cfg(target_os = "linux")]
 pub mod iptables;
+#[cfg(target_os = "linux")]
 pub mod ipvs;
+#[cfg(target_os = "linux")]
 pub mod link;
+#[cfg(target_os = "linux")]
 pub mod memory;
+#[cfg(target_os = "linux")]
 pub mod netlink;
+#[cfg(target_os = "linux")]
 pub mod nft;
+#[cfg(target_os = "linux")]
 pub mod portals;
+#[cfg(target_os = "linux")]
 pub mod privileges;
+#[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
 mod rtnetlink;
+#[cfg(target_os = "linux")]
 pub mod scratch;
+#[cfg(target_os = "linux")]
 pub mod signal;
+#[cfg(target_os = "linux")]
 pub mod survey;
+#[cfg(target_os = "linux")]
 pub mod sysctl;
+#[cfg(target_os = "linux")]
 pub mod userspace;
 
 use std::time::Duration;
