@@ -4,6 +4,7 @@
 //!
 //! - The modes: [`nft`] speaks nf_tables, [`iptables`] runs the iptables tools, [`ipvs`] is the kernel's own load balancer with [`ipset`] and
 //!   the device in [`link`], [`userspace`] carries connections and datagrams itself and [`portals`] leads clients there.
+//!   On Windows the last two are `winuserspace`, and there is nothing else of this crate.
 //! - Under them: [`netlink`] is the one codec for every netlink family, [`exec`] runs other programs.
 //! - The node: [`addr`] reads its addresses, [`sysctl`] its settings, [`conntrack`] its connections; [`probe`] says at start what the kernel
 //!   lacks, [`survey`] reads what the node looks like, [`scratch`] makes a small network of its own to try rules out in.

@@ -1,7 +1,7 @@
 //! A TCP and UDP proxy in this process, which knows nothing of Kubernetes: addresses to listen on, endpoints to carry to.
 //!
 //! [`Engine`] runs a few threads, each with an event loop of its own (`worker.rs`). A [`Service`] is one service port: its listeners share
-//! the endpoints, the turn, and the memory of who got which endpoint (`crate::balance`). Changes reach the threads as messages (`shared.rs`);
+//! the endpoints, the turn, and the memory of who got which endpoint (`balance.rs`). Changes reach the threads as messages (`shared.rs`);
 //! what is counted (`figures.rs`) is read without asking them.
 //!
 //! - TCP (`tcp/`): a listener is shared by all threads, and the kernel wakes one of them. Dialling never waits; an endpoint that fails is
@@ -26,6 +26,7 @@ mod timer;
 mod udp;
 mod worker;
 
+use crate::balance;
 pub use engine::{Engine, Options};
 pub use error::Error;
 pub use figures::{DIAL_BOUNDS, Failure, Figures};

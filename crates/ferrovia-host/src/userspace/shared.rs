@@ -10,9 +10,9 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::balance::Balancer;
 use super::figures::Counters;
 use super::{Protocol, sys};
-use crate::balance::Balancer;
 
 /// Names a listener, for ever.
 pub(super) type ListenerId = u64;

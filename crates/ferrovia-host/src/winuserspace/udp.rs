@@ -17,13 +17,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause when the system gives no datagrams.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The clients of one listener.
-type Flows = Arc<Mutex<HashMap<SocketAddr, Arc<Flow>>>>;
-
-/// What goes to one client's endpoint and comes back.
+/// What goes to one client's endpoint and comes back. It lives as long as the thread that carries the answers.
 #[derive(Debug)]
 struct Flow {
-    client: SocketAddr,
     endpoint: SocketAddr,
     socket: UdpSocket,
     used: Mutex<Instant>,
@@ -34,7 +30,7 @@ struct Flow {
 pub(super) fn receive(socket: UdpSocket, service: &Arc<Service>, end: &End) {
     // Flows hold it only while they answer: the port is free when this function returns.
     let socket = Arc::new(socket);
-    let flows = Flows::default();
+    let mut flows: HashMap<SocketAddr, Weak<Flow>> = HashMap::new();
     let mut buffer = vec![0; LONGEST];
     loop {
         let received = socket.recv_from(&mut buffer);
@@ -43,10 +39,18 @@ pub(super) fn receive(socket: UdpSocket, service: &Arc<Service>, end: &End) {
         }
         match received {
             Ok((length, client)) => {
-                let flow = known(&flows, service, client)
-                    .map_or_else(|| start(client, &socket, service, &flows, end), Ok);
-                let carried = flow.and_then(|flow| flow.socket.send(&buffer[..length]));
-                if let Err(error) = carried {
+                let known = flows.get(&client).and_then(Weak::upgrade);
+                let flow = match known.filter(|flow| service.has(flow.endpoint)) {
+                    Some(flow) => Ok(flow),
+                    None => start(client, &socket, service, end).inspect(|flow| {
+                        flows.retain(|_, flow| flow.strong_count() > 0);
+                        flows.insert(client, Arc::downgrade(flow));
+                    }),
+                };
+                if let Err(error) = flow.and_then(|flow| flow.send(&buffer[..length])) {
+                    // As a rule nobody is at the endpoint: the next datagram tries another one.
+                    service.forget(client.ip());
+                    flows.remove(&client);
                     tracing::debug!(proxy = service.name, %client, %error, "a datagram is lost");
                 }
             }
@@ -60,30 +64,17 @@ pub(super) fn receive(socket: UdpSocket, service: &Arc<Service>, end: &End) {
     }
 }
 
-/// The flow of a client, if its endpoint is still one. From now on it is not idle.
-fn known(flows: &Flows, service: &Service, client: SocketAddr) -> Option<Arc<Flow>> {
-    let mut flows = locked(flows);
-    let flow = Arc::clone(flows.get(&client)?);
-    if !service.has(flow.endpoint) {
-        flows.remove(&client);
-        return None;
-    }
-    *locked(&flow.used) = Instant::now();
-    Some(flow)
-}
-
+/// Leads a client to an endpoint, and has a thread carry the answers.
 fn start(
     client: SocketAddr,
     listening: &Arc<UdpSocket>,
     service: &Arc<Service>,
-    flows: &Flows,
     end: &End,
 ) -> io::Result<Arc<Flow>> {
-    let place =
-        (service.room.enter()).ok_or_else(|| io::Error::other("there are too many flows"))?;
-    let endpoint = service
-        .pick(client.ip(), &[])
-        .ok_or_else(|| io::Error::other("there is no endpoint"))?;
+    let place = service.room.enter();
+    let place = place.ok_or_else(|| io::Error::other("there are too many flows"))?;
+    let endpoint = service.pick(client.ip(), &[]);
+    let endpoint = endpoint.ok_or_else(|| io::Error::other("there is no endpoint"))?;
     let any: IpAddr = match endpoint {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -92,72 +83,56 @@ fn start(
     socket.connect(endpoint)?;
     socket.set_read_timeout(Some(LOOK.min(service.idle)))?;
     let flow = Arc::new(Flow {
-        client,
         endpoint,
         socket,
         used: Mutex::new(Instant::now()),
         _place: place,
     });
-    let (answering, service) = (Arc::clone(&flow), Arc::clone(service));
-    let (listening, kept, end) = (Arc::downgrade(listening), Arc::clone(flows), end.clone());
-    locked(flows).insert(client, Arc::clone(&flow));
-    let started = spawn(move || answer(&answering, &listening, &service, &kept, &end));
-    if started.is_err() {
-        locked(flows).remove(&client);
-    }
-    started.map(|()| flow)
+    let (answering, listening) = (Arc::clone(&flow), Arc::downgrade(listening));
+    let (service, end) = (Arc::clone(service), end.clone());
+    spawn(move || answering.answer(client, &listening, &service, &end))?;
+    Ok(flow)
 }
 
-/// Carries answers to the client until the flow is over.
-fn answer(
-    flow: &Arc<Flow>,
-    listening: &Weak<UdpSocket>,
-    service: &Service,
-    flows: &Flows,
-    end: &End,
-) {
-    let mut buffer = vec![0; LONGEST];
-    while !end.has_come() {
-        match flow.socket.recv(&mut buffer) {
-            Ok(length) => {
-                let Some(listening) = listening.upgrade() else {
-                    return;
-                };
-                *locked(&flow.used) = Instant::now();
-                // A client that cannot be reached is not waited for.
-                let _ = listening.send_to(&buffer[..length], flow.client);
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                if is_over(flow, service, flows) {
-                    return;
+impl Flow {
+    fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        *locked(&self.used) = Instant::now();
+        self.socket.send(datagram).map(drop)
+    }
+
+    /// Carries answers to the client until the flow is over: idle for too long, or without its endpoint.
+    fn answer(
+        &self,
+        client: SocketAddr,
+        listening: &Weak<UdpSocket>,
+        service: &Service,
+        end: &End,
+    ) {
+        let mut buffer = vec![0; LONGEST];
+        while !end.has_come() {
+            match self.socket.recv(&mut buffer) {
+                Ok(length) => {
+                    let Some(listening) = listening.upgrade() else {
+                        return;
+                    };
+                    *locked(&self.used) = Instant::now();
+                    // A client that cannot be reached is not waited for.
+                    let _ = listening.send_to(&buffer[..length], client);
                 }
-            }
-            Err(_) => {
-                // Nobody is at the endpoint: the next datagram tries another one.
-                service.forget(flow.client.ip());
-                leave(flow, &mut locked(flows));
-                return;
+                Err(error) if is_timeout(&error) => {
+                    let is_idle = locked(&self.used).elapsed() >= service.idle;
+                    if is_idle || !service.has(self.endpoint) {
+                        return;
+                    }
+                }
+                // Nobody is there: the next datagram tries another one.
+                Err(_) => return service.forget(client.ip()),
             }
         }
     }
 }
 
-/// The flow has been idle for too long, or has been replaced, or its endpoint is none any more. If so, it is forgotten.
-fn is_over(flow: &Arc<Flow>, service: &Service, flows: &Flows) -> bool {
-    // With the lock held nobody sends by this flow just now.
-    let mut flows = locked(flows);
-    let is_current = (flows.get(&flow.client)).is_some_and(|current| Arc::ptr_eq(current, flow));
-    let is_idle = locked(&flow.used).elapsed() >= service.idle;
-    let is_over = !is_current || is_idle || !service.has(flow.endpoint);
-    if is_over {
-        leave(flow, &mut flows);
-    }
-    is_over
-}
-
-/// Forgets a flow, but not one that has taken its place.
-fn leave(flow: &Arc<Flow>, flows: &mut HashMap<SocketAddr, Arc<Flow>>) {
-    if (flows.get(&flow.client)).is_some_and(|current| Arc::ptr_eq(current, flow)) {
-        flows.remove(&flow.client);
-    }
+/// Nothing came in time, as Linux says it and as Windows does.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
