@@ -98,9 +98,8 @@ impl Interface {
     /// # Errors
     /// If they cannot be read.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
-        let mut ours = self.shown()?;
-        ours.retain(|ip| self.added.contains(ip));
-        Ok(ours)
+        let there = self.shown()?;
+        Ok(there.intersection(&self.added).copied().collect())
     }
 
     /// Puts addresses on it and waits until they are shown. One that is there already stays, and stays somebody's if it was.
@@ -115,12 +114,16 @@ impl Interface {
         let mut refused = Ok(());
         let mut fresh = BTreeSet::new();
         for change in changes.iter().filter(|change| !there.contains(&change.ip)) {
+            // Whatever comes of it: if it is there afterwards, it is by us.
+            self.added.insert(change.ip);
             match self.netsh.run(&change.arguments) {
                 Ok(_) => drop(fresh.insert(change.ip)),
-                Err(error @ Error::Refused { .. }) => refused = refused.and(Err(error)),
+                Err(error @ Error::Refused { .. }) => {
+                    self.added.remove(&change.ip);
+                    refused = refused.and(Err(error));
+                }
                 Err(error) => return Err(error),
             }
-            self.added.extend(&fresh);
         }
         self.wait_until_shown(fresh)?;
         refused
@@ -151,9 +154,8 @@ impl Interface {
     fn wait_until_shown(&self, mut awaited: BTreeSet<IpAddr>) -> Result<(), Error> {
         let end = Instant::now() + self.netsh.patience;
         while !awaited.is_empty() {
-            for ip in self.shown()? {
-                awaited.remove(&ip);
-            }
+            let there = self.shown()?;
+            awaited.retain(|ip| !there.contains(ip));
             if Instant::now() > end {
                 for ip in awaited {
                     tracing::warn!(address = %ip, interface = self.name, "netsh has added this address but does not show it");
@@ -167,18 +169,18 @@ impl Interface {
         Ok(())
     }
 
-    fn shown(&self) -> Result<Vec<IpAddr>, Error> {
+    fn shown(&self) -> Result<BTreeSet<IpAddr>, Error> {
         let printed = self.netsh.run(&show(&self.name, self.family))?;
-        Ok(shown(&printed, self.family))
+        Ok(shown(&printed, self.family).into_iter().collect())
     }
 }
 
 impl Netsh {
     /// The one that comes with Windows, whatever else of that name is about.
     fn installed() -> Self {
-        let root = env::var_os("SystemRoot").map(PathBuf::from);
+        let root = env::var_os("SystemRoot").unwrap_or_else(|| r"C:\Windows".into());
         Self {
-            program: root.unwrap_or_default().join("System32").join("netsh.exe"),
+            program: PathBuf::from(root).join("System32").join("netsh.exe"),
             limits: Limits {
                 time: Duration::from_secs(30),
                 bytes: 16 << 20,

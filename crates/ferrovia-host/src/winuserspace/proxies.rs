@@ -83,7 +83,8 @@ impl Proxies {
 
     fn give_up_addresses(&mut self, proxy: &Proxy) {
         if let Some(open) = self.open.get_mut(&proxy.name) {
-            open.listeners.retain(|at, _| addresses(proxy).contains(at));
+            let is_wanted = |at: &SocketAddr| addresses(proxy).any(|wanted| wanted == *at);
+            open.listeners.retain(|at, _| is_wanted(at));
         }
     }
 
@@ -100,8 +101,8 @@ impl Proxies {
         });
         open.service.set(proxy);
         for at in addresses(proxy) {
-            open.listeners.entry(*at).or_insert_with(|| {
-                let opened = Listener::open(open.protocol, *at, Arc::clone(&open.service));
+            open.listeners.entry(at).or_insert_with(|| {
+                let opened = Listener::open(open.protocol, at, Arc::clone(&open.service));
                 opened
                     .inspect_err(|error| {
                         tracing::warn!(proxy = %proxy.name, address = %at, %error, "cannot listen for a service; it is tried again until it can be done");
@@ -113,9 +114,10 @@ impl Proxies {
 }
 
 /// Where it should listen. Where rules would lead to a port of any number there is nothing to listen for: here are no rules.
-fn addresses(proxy: &Proxy) -> &[SocketAddr] {
-    match &proxy.listen {
+fn addresses(proxy: &Proxy) -> impl Iterator<Item = SocketAddr> {
+    let all: &[SocketAddr] = match &proxy.listen {
         Listen::At(addresses) => addresses,
         Listen::Portal(_) => &[],
-    }
+    };
+    all.iter().copied()
 }

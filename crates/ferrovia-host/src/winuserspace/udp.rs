@@ -12,8 +12,9 @@ use super::service::{Place, Service, locked};
 
 /// No datagram is longer.
 const LONGEST: usize = 65_535;
-/// How often a flow looks whether it is over.
+/// How often a flow looks whether it is over, at least and at most.
 const LOOK: Duration = Duration::from_secs(1);
+const LOOK_SOON: Duration = Duration::from_millis(10);
 /// The pause when the system gives no datagrams.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -81,7 +82,7 @@ fn start(
     };
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(endpoint)?;
-    socket.set_read_timeout(Some(LOOK.min(service.idle)))?;
+    socket.set_read_timeout(Some(service.idle.clamp(LOOK_SOON, LOOK)))?;
     let flow = Arc::new(Flow {
         endpoint,
         socket,

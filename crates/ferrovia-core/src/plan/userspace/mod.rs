@@ -2,7 +2,7 @@
 //!
 //! `proxy.rs` says what a proxy is, `portals.rs` which rules lead to it and `chains.rs` which chains they are in; `bind.rs` does without
 //! rules, on the service's own addresses. `full.rs` compares everything with what is there, and `writer.rs` puts rules into an order.
-//! `localhost.rs` is for other modes: node ports on loopback. `windows.rs` has the commands that put addresses on an interface there. Opening
+//! `localhost.rs` is for other modes: node ports on loopback. `windows.rs` has the commands that would put addresses on an interface there. Opening
 //! sockets and moving bytes is left to the host crate. This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, and so do its proxies; nothing that was written is remembered.

@@ -229,6 +229,18 @@ fn one_that_hangs_is_ended() {
 }
 
 #[test]
+fn what_may_have_been_added_is_ours() {
+    // It adds the address and then fails us.
+    let netsh = FakeNetsh::after(
+        r#"[ "$3" != add ] || { echo "${6#address=}" >> "$(dirname "$0")/shown"; exec yes; }"#,
+    );
+    let mut interface = netsh.interface(Family::V4);
+    let error = interface.add(&added(&["10.96.0.10"])).unwrap_err();
+    assert!(matches!(error, Error::Run { .. }), "{error}");
+    assert_eq!(interface.addresses().unwrap(), ips(&["10.96.0.10"]));
+}
+
+#[test]
 fn one_that_prints_without_end_is_ended() {
     let netsh = FakeNetsh::script("exec yes");
     let error = netsh.interface(Family::V4).addresses().unwrap_err();
