@@ -1,6 +1,6 @@
 //! Bound portals on Windows, where kube-proxy's winuserspace mode worked this way: addresses by `netsh`, proxies by threads.
 //!
-//! The counterpart of Linux's [`portals`](crate::portals) and [`userspace`](crate::userspace) in the simplest form that serves: [`Interface`] runs
+//! The counterpart of Linux's `portals` and `userspace` in the simplest form that serves: [`Interface`] runs
 //! `netsh`, `proxies.rs` keeps what listens, `listener.rs` is a thread for each address, and every connection (`tcp.rs`) and every client of
 //! UDP (`udp.rs`) has threads of its own, of which there is a limit. Nothing is counted. What is to be opened is decided in `ferrovia-core`, and so
 //! are the arguments of `netsh`.
