@@ -1,9 +1,9 @@
 //! Bound portals on Windows, where kube-proxy's winuserspace mode worked this way: addresses by `netsh`, proxies by threads.
 //!
-//! The counterpart of Linux's `portals` and `userspace` in the simplest form that serves: [`Interface`] runs
-//! `netsh`, `proxies.rs` keeps what listens, `listener.rs` is a thread for each address, and every connection (`tcp.rs`) and every client of
-//! UDP (`udp.rs`) has threads of its own, of which there is a limit. Nothing is counted. What is to be opened is decided in `ferrovia-core`, and so
-//! are the arguments of `netsh`.
+//! The counterpart of Linux's `portals` and `userspace` in the simplest form that serves: [`Interface`] runs `netsh`, `proxies.rs` keeps what
+//! listens, `listener.rs` is a thread for each address, and every connection (`tcp.rs`) and every client of UDP (`udp.rs`) has threads of
+//! its own, of which there is a limit. Nothing is counted. What is to be opened is decided in `ferrovia-core`, and so are the arguments of
+//! `netsh`.
 //!
 //! None of it calls Windows itself, so all of it is tested on Linux, with a stand-in for `netsh`.
 
