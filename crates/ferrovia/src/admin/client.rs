@@ -237,7 +237,9 @@ mod tests {
 
     #[test]
     fn errors_are_one_line_that_says_what_to_try() {
-        let nobody = Client::new("/nonexistent/admin.sock").get("overview").unwrap_err();
+        let nobody = Client::new("/nonexistent/admin.sock")
+            .get("overview")
+            .unwrap_err();
         assert!(matches!(nobody, ClientError::NoDaemon(_)));
         let other = "HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"version\":\"0.0\"}";
         let other = answered(other).unwrap_err();
