@@ -96,7 +96,7 @@ pub struct Document {
     /// Limits and time-outs of connection tracking.
     #[serde(deserialize_with = "or_default")]
     pub conntrack: Conntrack,
-    /// How often everything is read anew from the API server.
+    /// How often kube-proxy tells itself of all objects again; read and written, not used.
     #[serde(deserialize_with = "or_default")]
     pub config_sync_period: GoDuration,
     /// The ports that the userspace mode may proxy by. In other modes without effect, and written as empty as kube-proxy writes it.
