@@ -23,6 +23,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Connections that nobody uses are closed after this long.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// The most that is read from a connection at once. As much is taken together (see `chunks.rs`), and a watch, which lasts for ever, keeps the
+/// room that its first list needed.
+const READ_AT_ONCE: usize = 64 * 1024;
+
 /// Makes the client. May run the kubeconfig's exec plugin, and blocks while it does. Needs a tokio runtime round it.
 pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
     // Retries are ours: they must show in the metrics and respect the back-off.
@@ -68,6 +72,7 @@ fn pooled<C: Connect + Clone>(connector: C) -> HttpClient<C, Body> {
     HttpClient::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(4)
+        .http1_max_buf_size(READ_AT_ONCE)
         .build(connector)
 }
 
