@@ -10,6 +10,7 @@
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
 #   make chart        the Helm chart, by the helm on your PATH (BLESS=1: keeps what it renders for the other tests)
+#   make windows      check that what there is for Windows compiles for it
 #   make static       the program as one file that needs no library
 #   make dist         an archive with it, manual pages, completions and bill of materials; what container images are made of
 #   make deb          a Debian package
@@ -22,7 +23,7 @@ CARGO ?= cargo
 KEEP ?=
 TARGET := $(or $(CARGO_TARGET_DIR),./target)
 
-.PHONY: demo test bench soak fuzz lint bless chart static dist deb sbom reproducible tools test-tools
+.PHONY: demo test bench soak fuzz lint bless chart windows static dist deb sbom reproducible tools test-tools
 
 demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
@@ -63,6 +64,13 @@ bless: test-tools
 chart:
 	$(CARGO) test --quiet -p ferrovia --test deploy helm -- --include-ignored --test-threads 1
 
+# Nothing is linked, so no other tools are needed. Neither the daemon nor the tests are for Windows.
+windows: export CARGO_BUILD_TARGET = x86_64-pc-windows-gnu
+windows:
+	@rustc --print target-libdir --target $$CARGO_BUILD_TARGET | xargs test -d || \
+		{ echo "Rust lacks its library for Windows: rustup target add $$CARGO_BUILD_TARGET" >&2; exit 1; }
+	$(CARGO) check -p ferrovia-core -p ferrovia-host --lib --examples
+
 static:
 	./scripts/build-static
 
@@ -73,6 +81,7 @@ deb:
 	./scripts/build-deb
 
 sbom:
+	@./scripts/install-tools static
 	@./scripts/sbom
 
 reproducible:

@@ -270,6 +270,7 @@ impl Store {
     /// Keeps a Service; touches it only if something we read differs.
     fn put_service(&mut self, mut service: Service) {
         service.share_names(&mut self.names);
+        service.key = self.shared_key(service.key);
         if let Some(known) = self.services.get_mut(&service.key) {
             if *known.service != service {
                 self.touched.services.insert(service.key.clone());
@@ -292,10 +293,18 @@ impl Store {
         );
     }
 
+    /// The copy of a Service's name that is in use already. Its slices may have come before it.
+    fn shared_key(&self, key: ServiceKey) -> ServiceKey {
+        let known = self.services.get(&key).map(|known| &known.service.key);
+        let shared = known.or_else(|| self.slices.service_key(&key)).cloned();
+        shared.unwrap_or(key)
+    }
+
     fn apply_slice(&mut self, object: &wire::EndpointSlice) -> Vec<Warning> {
         match EndpointSlice::parse(object) {
             Ok((mut slice, warnings)) => {
                 slice.share_names(&mut self.names);
+                slice.service = self.shared_key(slice.service);
                 let (service, family) = (slice.service.clone(), slice.family);
                 if self.slices.put(slice, &mut self.touched.services) {
                     self.note_trigger(service, family, &object.metadata);
@@ -335,6 +344,7 @@ impl Store {
                 Ok((mut slice, problems)) => {
                     slice.mirrored = true;
                     slice.share_names(&mut self.names);
+                    slice.service = self.shared_key(slice.service);
                     slices.push(slice);
                     warnings.extend(problems);
                 }

@@ -1,7 +1,8 @@
 //! The node's own addresses: read once, and heard of when they change.
 //!
-//! Addresses of services are not among them, although some modes put those on a device of their own: whoever took them for the node's would
-//! serve node ports on them. That device may get thousands of addresses at once, so news of it are passed over without a further look.
+//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: whoever
+//! took them for the node's would serve node ports on them. A device of their own may get thousands of addresses at once, so news of it are
+//! passed over without a further look.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -30,7 +31,7 @@ pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
         |w| w.raw(&all_families),
         |all: &mut Vec<_>, message| {
             let counts = interface(message).is_some_and(|link| !passed_over.contains(&link));
-            all.extend(address(message).filter(|_| counts));
+            all.extend(address(message).filter(|_| counts && !is_of_services(message)));
         },
     )?;
     addresses.sort_unstable();
@@ -120,6 +121,12 @@ fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
 fn interface(message: &Message<'_>) -> Option<u32> {
     let number = message.body.get(INTERFACE)?;
     Some(u32::from_ne_bytes(number.try_into().ok()?))
+}
+
+/// The address that a message is about was put there for services. Kernels before 5.18 cannot tell.
+pub(crate) fn is_of_services(message: &Message<'_>) -> bool {
+    let origin = Attrs::of(message, address::HEADER_LEN).get(address::ORIGIN);
+    origin.and_then(|origin| origin.u8()) == Some(address::OF_SERVICES)
 }
 
 /// The address that a message is about, if it is one that counts.

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,6 +41,15 @@ pub enum Error {
     },
 }
 
+/// How much a program may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long it may run.
+    pub time: Duration,
+    /// How many bytes it may print on each of its two ways out.
+    pub bytes: usize,
+}
+
 /// Runs a program with a text as its standard input; its standard output, if it ends well and in time.
 ///
 /// # Errors
@@ -51,58 +60,66 @@ pub fn run<A: AsRef<OsStr>>(
     input: String,
     limit: Duration,
 ) -> Result<Vec<u8>, Error> {
+    let limits = Limits {
+        time: limit,
+        bytes: usize::MAX,
+    };
+    let output = output(program, args, input, limits)?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Failed {
+        program: program.to_owned(),
+        status: output.status,
+        stderr,
+    })
+}
+
+/// The same for programs that tell of failures in a way of their own: all they printed and how they ended, which is left to the caller to
+/// judge.
+///
+/// # Errors
+/// If it cannot be run, takes too long, or prints too much.
+pub fn output<A: AsRef<OsStr>>(
+    program: &Path,
+    args: &[A],
+    input: String,
+    limits: Limits,
+) -> Result<Output, Error> {
+    let failed = |cause| Error::Run {
+        program: program.to_owned(),
+        cause,
+    };
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|cause| Error::Run {
-            program: program.to_owned(),
-            cause,
-        })?;
-    let outcome = converse(&mut child, input, Instant::now() + limit);
+        .map_err(failed)?;
+    let outcome = converse(&mut child, input, limits);
     if !matches!(outcome, Ok(Some(_))) {
         // Whatever went wrong, no process of ours stays behind. That it ended by itself just now is no matter.
         let _ = child.kill();
         let _ = child.wait();
     }
-    match outcome {
-        Ok(Some(Outcome { status, stdout, .. })) if status.success() => Ok(stdout),
-        Ok(Some(Outcome { status, stderr, .. })) => {
-            let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
-            Err(Error::Failed {
-                program: program.to_owned(),
-                status,
-                stderr,
-            })
-        }
-        Ok(None) => Err(Error::TimedOut {
-            program: program.to_owned(),
-            limit,
-        }),
-        Err(cause) => Err(Error::Run {
-            program: program.to_owned(),
-            cause,
-        }),
-    }
-}
-
-struct Outcome {
-    status: ExitStatus,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+    outcome.map_err(failed)?.ok_or_else(|| Error::TimedOut {
+        program: program.to_owned(),
+        limit: limits.time,
+    })
 }
 
 /// Feeds the program and listens to it until it ends; `None` at the deadline.
-fn converse(child: &mut Child, input: String, deadline: Instant) -> io::Result<Option<Outcome>> {
+fn converse(child: &mut Child, input: String, limits: Limits) -> io::Result<Option<Output>> {
+    let deadline = Instant::now() + limits.time;
     // A thread for each pipe: a program may fill one while we are busy with another, and neither would go on.
     if let Some(mut stdin) = child.stdin.take() {
         // A program that ends without having read everything says why by its status, so a broken pipe is not worth reporting.
         thread::spawn(move || stdin.write_all(input.as_bytes()));
     }
-    let stdout = child.stdout.take().map(read_all);
-    let stderr = child.stderr.take().map(read_all);
+    let stdout = child.stdout.take().map(|pipe| read_all(pipe, limits.bytes));
+    let stderr = child.stderr.take().map(|pipe| read_all(pipe, limits.bytes));
     let Some(stdout) = until(deadline, stdout)? else {
         return Ok(None);
     };
@@ -112,7 +129,7 @@ fn converse(child: &mut Child, input: String, deadline: Instant) -> io::Result<O
     // Pipes are closed as a rule because the process ends, so there is nearly nothing left to wait for.
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(Outcome {
+            return Ok(Some(Output {
                 status,
                 stdout,
                 stderr,
@@ -123,14 +140,20 @@ fn converse(child: &mut Child, input: String, deadline: Instant) -> io::Result<O
     Ok(None)
 }
 
-/// Reads a pipe to its end in a thread of its own.
+/// Reads a pipe to its end in a thread of its own; that it has more than `most` bytes is a failure.
 ///
 /// The thread is not joined: a grandchild may hold the pipe open for ever, and that shall not hold us.
-fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<io::Result<Vec<u8>>> {
+fn read_all(pipe: impl Read + Send + 'static, most: usize) -> Receiver<io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = pipe.read_to_end(&mut bytes).map(|_| bytes);
+        let one_more = (most as u64).saturating_add(1);
+        let read = match pipe.take(one_more).read_to_end(&mut bytes) {
+            Ok(length) if length > most => Err(io::Error::other(format!(
+                "it printed more than {most} bytes"
+            ))),
+            read => read.map(|_| bytes),
+        };
         // Nobody listens any more after a time-out.
         let _ = sender.send(read);
     });
@@ -203,6 +226,24 @@ mod tests {
             assert!(matches!(error, Error::TimedOut { .. }), "{script}: {error}");
             assert!(started.elapsed() < Duration::from_secs(10), "{script}");
         }
+    }
+
+    #[test]
+    fn a_program_that_prints_without_end_is_ended() {
+        let limits = Limits {
+            time: LONG,
+            bytes: 1000,
+        };
+        let print = |script| output(Path::new("/bin/sh"), &["-c", script], String::new(), limits);
+        for script in ["yes", "yes >&2"] {
+            let error = print(script).unwrap_err();
+            assert!(
+                error.to_string().contains("more than 1000 bytes"),
+                "{script}: {error}"
+            );
+        }
+        let enough = print("head -c 1000 /dev/zero; exit 3").unwrap();
+        assert_eq!((enough.stdout.len(), enough.status.code()), (1000, Some(3)));
     }
 
     #[test]

@@ -4,32 +4,56 @@
 //!
 //! - The modes: [`nft`] speaks nf_tables, [`iptables`] runs the iptables tools, [`ipvs`] is the kernel's own load balancer with [`ipset`] and
 //!   the device in [`link`], [`userspace`] carries connections and datagrams itself and [`portals`] leads clients there.
+//!   On Windows the last two are `winuserspace`, and there is nothing else of this crate.
 //! - Under them: [`netlink`] is the one codec for every netlink family, [`exec`] runs other programs.
 //! - The node: [`addr`] reads its addresses, [`sysctl`] its settings, [`conntrack`] its connections; [`probe`] says at start what the kernel
 //!   lacks, [`survey`] reads what the node looks like, [`scratch`] makes a small network of its own to try rules out in.
 //! - The process: [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
 #![deny(unsafe_code)]
 
-pub mod addr;
-pub mod conntrack;
+mod balance;
 pub mod exec;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(windows, test))]
+pub mod winuserspace;
+
+// Everything else is made of Linux's system calls.
+#[cfg(target_os = "linux")]
+pub mod addr;
+#[cfg(target_os = "linux")]
+pub mod conntrack;
+#[cfg(all(target_os = "linux", any(test, fuzzing)))]
 pub mod hostile;
+#[cfg(target_os = "linux")]
 pub mod ipset;
+#[cfg(target_os = "linux")]
 pub mod iptables;
+#[cfg(target_os = "linux")]
 pub mod ipvs;
+#[cfg(target_os = "linux")]
 pub mod link;
+#[cfg(target_os = "linux")]
 pub mod memory;
+#[cfg(target_os = "linux")]
 pub mod netlink;
+#[cfg(target_os = "linux")]
 pub mod nft;
+#[cfg(target_os = "linux")]
 pub mod portals;
+#[cfg(target_os = "linux")]
 pub mod privileges;
+#[cfg(target_os = "linux")]
 pub mod probe;
+#[cfg(target_os = "linux")]
 mod rtnetlink;
+#[cfg(target_os = "linux")]
 pub mod scratch;
+#[cfg(target_os = "linux")]
 pub mod signal;
+#[cfg(target_os = "linux")]
 pub mod survey;
+#[cfg(target_os = "linux")]
 pub mod sysctl;
+#[cfg(target_os = "linux")]
 pub mod userspace;
 
 use std::time::Duration;

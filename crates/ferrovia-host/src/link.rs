@@ -166,24 +166,11 @@ impl DummyDevice {
         let Some(number) = self.find()? else {
             return Ok(Vec::new());
         };
-        self.dump_addresses(|of| of == number)
-    }
-
-    /// The addresses of all other devices: those that the node has whether we run or not. Without IPv6 link-local ones.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn addresses_elsewhere(&mut self) -> Result<Vec<IpAddr>, Error> {
-        let number = self.find()?;
-        self.dump_addresses(|of| Some(of) != number)
-    }
-
-    fn dump_addresses(&mut self, wanted: impl Fn(u32) -> bool) -> Result<Vec<IpAddr>, Error> {
         let dumped = self.socket.dump(
             msg::GET_ADDRESS,
             |w| w.raw(&[0; 8]),
             |all: &mut Vec<IpAddr>, message| {
-                if message.body.get(4..8).and_then(number).is_some_and(&wanted) {
+                if message.body.get(4..8).and_then(self::number) == Some(number) {
                     all.extend(addr::address(message));
                 }
             },

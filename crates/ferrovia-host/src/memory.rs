@@ -8,13 +8,19 @@
 #[cfg(target_env = "gnu")]
 const OWN_PAGES_FROM: libc::c_int = 128 * 1024;
 
-/// Makes the C library give big blocks back for good. By default it learns from every big block that is freed to keep the next one of
-/// that size; a proxy has few of them, all at its first full sync, and would hold that memory for ever.
+/// Makes the C library keep little. To be called before there are other threads.
+///
+/// Big blocks are given back for good. By default it learns from every big block that is freed to keep the next one of that size; a proxy
+/// has few of them, all at its first full sync, and would hold that memory for ever.
+///
+/// All threads share one heap. With one each, what a thread read and another freed lies in the reader's heap between the little that is
+/// kept, where nobody else can use it. Few threads are busy at a time, so they seldom wait for each other.
 pub fn keep_small() {
-    // SAFETY: sets a number inside the allocator, which it guards by its own lock.
+    // SAFETY: sets numbers inside the allocator, which it guards by its own lock.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_PAGES_FROM);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 

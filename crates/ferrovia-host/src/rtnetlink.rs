@@ -43,6 +43,8 @@ pub(crate) mod address {
     pub(crate) const LIFETIME: u16 = 6;
     /// Who put it there; kernels before 5.18 do not keep that.
     pub(crate) const ORIGIN: u16 = 11;
+    /// Who put it there, if that was our userspace mode without rules. The kernel itself uses 1 to 3.
+    pub(crate) const OF_SERVICES: u8 = 0x66;
     /// In the header's flags: nobody need be asked whether it is taken, which for IPv6 takes a second.
     pub(crate) const NO_DETECTION: u8 = 2;
 }

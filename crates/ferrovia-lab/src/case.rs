@@ -62,6 +62,11 @@ impl Step {
         let own = modes.iter().find_map(|mode| self.flows_of_mode.get(*mode));
         own.unwrap_or(&self.flows)
     }
+
+    /// The step has flows for this very mode.
+    pub fn has_flows_of(&self, mode: &str) -> bool {
+        self.flows_of_mode.contains_key(mode)
+    }
 }
 
 /// Why a case cannot be used.

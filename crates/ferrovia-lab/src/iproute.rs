@@ -3,6 +3,9 @@
 //! A world has some hundred lines in eight namespaces. A program for each namespace takes user-mode Linux, where programs start slowly,
 //! longer than everything else about a world together. Only what the wiring says is understood; anything else is an error.
 
+mod attributes;
+mod uapi;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -11,60 +14,17 @@ use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::attributes::{Attributes, find};
+use self::uapi::{
+    ACKNOWLEDGE, ADDRESS, ADDRESS_LIFETIME, ADDRESS_LOCAL, ADDRESS_WITHOUT_DETECTION, ANSWER,
+    GET_LINK, INFO_DATA, INFO_KIND, INFO_PORT_DATA, INFO_PORT_KIND, LINK_HEADER_LEN, LINK_INFO,
+    LINK_MASTER, LINK_NAME, LINK_NAMESPACE, LINK_STATE, LINK_UP, MADE_BY_HAND, MAIN_TABLE,
+    NEIGHBOUR, NEIGHBOUR_HARDWARE, NEIGHBOUR_PERMANENT, NEW_ADDRESS, NEW_LINK, NEW_NEIGHBOUR,
+    NEW_ONLY, NEW_ROUTE, PORT_HAIRPIN, REQUEST, ROUTE_GATEWAY, ROUTE_LINK, ROUTE_ON_LINK,
+    ROUTE_SOURCE, ROUTE_TO, SCOPE_LINK, SCOPE_UNIVERSE, STATE_UP, UNICAST, VETH_PEER,
+};
 use crate::netns;
 use crate::sys;
-
-/// The kernel's numbers: kinds of messages.
-const NEW_LINK: u16 = 16;
-const GET_LINK: u16 = 18;
-const NEW_ADDRESS: u16 = 20;
-const NEW_ROUTE: u16 = 24;
-const NEW_NEIGHBOUR: u16 = 28;
-/// An acknowledgement, or a refusal.
-const ANSWER: u16 = 2;
-
-/// Flags of messages.
-const REQUEST: u16 = 0x1;
-const ACKNOWLEDGE: u16 = 0x4;
-const NEW_ONLY: u16 = 0x200 | 0x400;
-
-/// Attributes of links.
-const LINK_NAME: u16 = 3;
-const LINK_MASTER: u16 = 10;
-const LINK_STATE: u16 = 16;
-const LINK_INFO: u16 = 18;
-const LINK_NAMESPACE: u16 = 28;
-const INFO_KIND: u16 = 1;
-const INFO_DATA: u16 = 2;
-const INFO_PORT_KIND: u16 = 4;
-const INFO_PORT_DATA: u16 = 5;
-const VETH_PEER: u16 = 1;
-const PORT_HAIRPIN: u16 = 4;
-
-/// Attributes of addresses, routes and neighbours.
-const ADDRESS: u16 = 1;
-const ADDRESS_LOCAL: u16 = 2;
-const ADDRESS_LIFETIME: u16 = 6;
-const ROUTE_TO: u16 = 1;
-const ROUTE_LINK: u16 = 4;
-const ROUTE_GATEWAY: u16 = 5;
-const ROUTE_SOURCE: u16 = 7;
-const NEIGHBOUR: u16 = 1;
-const NEIGHBOUR_HARDWARE: u16 = 2;
-
-/// What stands in fixed headers.
-const LINK_UP: u32 = 1;
-const LINK_HEADER_LEN: usize = 16;
-/// The state of a link that carries.
-const STATE_UP: u8 = 6;
-const ADDRESS_WITHOUT_DETECTION: u8 = 2;
-const MAIN_TABLE: u8 = 254;
-const MADE_BY_HAND: u8 = 3;
-const SCOPE_UNIVERSE: u8 = 0;
-const SCOPE_LINK: u8 = 253;
-const UNICAST: u8 = 1;
-const ROUTE_ON_LINK: u32 = 4;
-const NEIGHBOUR_PERMANENT: u16 = 0x80;
 
 /// Much longer than any machine takes; only a fault is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -328,13 +288,14 @@ impl Route {
 
     /// Sends a message; what is answered, unless that is a refusal.
     fn exchange(&mut self, kind: u16, flags: u16, message: Attributes) -> io::Result<Vec<u8>> {
-        let length = u32::try_from(HEADER_LEN + message.0.len()).map_err(io::Error::other)?;
+        let message = message.into_bytes();
+        let length = u32::try_from(HEADER_LEN + message.len()).map_err(io::Error::other)?;
         let mut sent = length.to_ne_bytes().to_vec();
         sent.extend(kind.to_ne_bytes());
         sent.extend((flags | REQUEST).to_ne_bytes());
         // Each question is answered before the next is asked, so they need no numbers.
         sent.extend([0; 8]);
-        sent.extend(message.0);
+        sent.extend(message);
         self.socket.send(&sent)?;
         let mut answer = vec![0; 32 << 10];
         let length = self.socket.recv(&mut answer)?;
@@ -349,52 +310,9 @@ impl Route {
     }
 }
 
-/// What follows a message's header: a header of its kind, then attributes.
-#[derive(Default)]
-struct Attributes(Vec<u8>);
-
-impl Attributes {
-    fn behind(header: &[u8]) -> Self {
-        Self(header.to_vec())
-    }
-
-    fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        const OWN_HEADER_LEN: usize = 4;
-        // Names and addresses: nothing here comes near the limit.
-        let length = u16::try_from(OWN_HEADER_LEN + value.len()).unwrap_or(u16::MAX);
-        self.0.extend(length.to_ne_bytes());
-        self.0.extend(kind.to_ne_bytes());
-        self.0.extend(value);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
-        self
-    }
-
-    fn text(self, kind: u16, value: &str) -> Self {
-        self.with(kind, &[value.as_bytes(), &[0]].concat())
-    }
-
-    fn nested(self, kind: u16, value: &Self) -> Self {
-        self.with(kind, &value.0)
-    }
-}
-
 /// The header of messages about links; the flags given are set, the others left as they are.
 fn link_header(number: u32, flags: u32) -> Vec<u8> {
     [0, number, flags, flags].map(u32::to_ne_bytes).concat()
-}
-
-/// The value of an attribute.
-fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let (header, _) = attributes.split_first_chunk::<4>()?;
-        let [low, high, kind_low, kind_high] = *header;
-        let length = usize::from(u16::from_ne_bytes([low, high]));
-        if u16::from_ne_bytes([kind_low, kind_high]) == wanted {
-            return attributes.get(4..length);
-        }
-        // One that claims to be shorter than its own header would be looked at for ever.
-        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
-    }
 }
 
 fn number_at(message: &[u8], at: usize) -> io::Result<u32> {
@@ -436,17 +354,6 @@ fn unknown() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn attributes_are_found_where_they_were_put() {
-        let inner = Attributes::default().text(1, "veth");
-        let written = Attributes::default().with(3, &[7]).nested(18, &inner);
-        assert_eq!(find(&written.0, 3), Some(&[7][..]));
-        let inner = find(&written.0, 18).unwrap();
-        assert_eq!(find(inner, 1), Some(&b"veth\0"[..]));
-        assert_eq!(find(&written.0, 4), None);
-        assert_eq!(find(&[0; 64], 4), None);
-    }
 
     #[test]
     fn what_is_not_understood_is_said_with_its_line() {

@@ -1,6 +1,7 @@
 //! Sends flows through a world. Whether what came back is right, `judge.rs` says.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
@@ -18,6 +19,9 @@ const PARALLEL: usize = 8;
 /// Calls made where no endpoint answers, all at the same time: rules are no dice, but one that
 /// spoils only the first packet, or every other one, should be seen.
 const VERDICT_TRIES: usize = 4;
+
+/// After so many answers that were not enough, callers may be in step with each other.
+const IN_STEP: usize = 16;
 
 /// How much a session bears with the machine it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +219,9 @@ impl Calls<'_> {
     ) -> Result<Vec<Answer>, String> {
         let mut answers = vec![];
         while judge::wants_more(&answers, endpoints, spread) {
+            if answers.len() >= IN_STEP {
+                fall_out_of_step();
+            }
             match self.seen(1, self.patience.answer()).pop() {
                 Some(Outcome::Answer(answer)) => answers.push(answer),
                 other => {
@@ -276,6 +283,13 @@ impl Route {
 
 fn enter<'w>(world: &'w World, route: &Route) -> Result<Caller<'w>, String> {
     Caller::enter(world, route.place.role()).map_err(|error| error.to_string())
+}
+
+/// Waits for a moment of any length. Endpoints that are taken in turn would else never change places between two callers in step.
+fn fall_out_of_step() {
+    // The standard library's source of randomness is the seed of its hash tables.
+    let micros = RandomState::new().hash_one(0) % 1000;
+    std::thread::sleep(Duration::from_micros(micros));
 }
 
 /// Messages by line, so that they come in the order of the file whatever ran first.

@@ -23,17 +23,21 @@ use ferrovia_lab::run::Session;
 use ferrovia_lab::uml::{self, suite};
 use ferrovia_lab::world::{Spec, World};
 
-/// What is played with bound portals unless somebody asks for more: cases in which it matters neither who a client is, which they cannot tell,
-/// nor by which address of the node it comes.
-const ALWAYS_BOUND: [&str; 11] = [
+/// What is played with bound portals unless somebody asks for more: not what is all about packets, such as masquerading.
+const ALWAYS_BOUND: [&str; 16] = [
     "affinity/",
     "changes/",
+    "claims/",
     "clusterip/",
     "dualstack/",
+    "externalip/",
     "hostile/",
     "loadbalancer/",
     "nodeport/",
+    "nodeportaddresses/",
+    "policy/",
     "slices/",
+    "sourceranges/",
     "terminating/",
     "topology/",
     "weights/",

@@ -31,8 +31,8 @@ pub struct Builder {
     settings: Settings,
     desired: PerFamily<Desired>,
     claims: Claims,
-    /// The services whose claims are in `claims`, as they were when they made them.
-    claimed: HashMap<ServiceKey, (Arc<Service>, Age)>,
+    /// The services whose claims are in `claims`, as they were when they made them, and when they appeared.
+    claimed: HashMap<ServiceKey, (Arc<Service>, u64)>,
     whereabouts: Whereabouts,
     /// Node ports of the family are open on all addresses although they should not be, and that has been said.
     told_open: PerFamily<bool>,
@@ -101,7 +101,12 @@ impl Builder {
         }
         for family in Family::ALL {
             let changes = &update.deltas[family].ports;
-            self.desired[family].without_local.follow(changes);
+            let desired = &mut self.desired[family];
+            desired.without_local.follow(changes);
+            // What comes in order leaves the nodes of a map half empty; made of all at once, they are full.
+            if changes.len() > desired.ports.len() / 2 {
+                desired.ports = std::mem::take(&mut desired.ports).into_iter().collect();
+            }
         }
         update
     }
@@ -162,27 +167,31 @@ impl Builder {
 
     /// Makes the claims of a service what they are now. Answers with the services that won or lost something.
     fn restate_claims(&mut self, store: &Store, key: &ServiceKey) -> BTreeSet<ServiceKey> {
-        let new = store.service(key).cloned().zip(store.age(key));
+        let appeared = store.age(key).map(|age| age.appeared);
+        let new = store.service(key).cloned().zip(appeared);
         let old = match &new {
             Some(new) => self.claimed.insert(key.clone(), new.clone()),
             None => self.claimed.remove(key),
         };
         // Most updates change only endpoints; the store then still holds the very same Service.
-        if let (Some((old, old_age)), Some((new, age))) = (&old, &new)
+        if let (Some((old, before)), Some((new, now))) = (&old, &new)
             && Arc::ptr_eq(old, new)
-            && old_age == age
+            && before == now
         {
             return BTreeSet::new();
         }
-        let Some((_, age)) = new.as_ref().or(old.as_ref()) else {
+        let Some((service, appeared)) = new.as_ref().or(old.as_ref()) else {
             return BTreeSet::new();
         };
-        let claims_of = |known: &Option<(Arc<Service>, Age)>| {
+        let age = Age {
+            created: service.created,
+            appeared: *appeared,
+        };
+        let claims_of = |known: &Option<(Arc<Service>, u64)>| {
             let service = known.as_ref().map(|(service, _)| service);
             service.map_or_else(Vec::new, |it| claims(it, self.settings.external_ips))
         };
-        self.claims
-            .restate(&claims_of(&old), &claims_of(&new), *age)
+        self.claims.restate(&claims_of(&old), &claims_of(&new), age)
     }
 
     /// The ports of a service as they should be, in key order; none if it is gone or not of this family.

@@ -7,8 +7,6 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use smallvec::SmallVec;
-
 use super::Frontend;
 use crate::family::Family;
 use crate::model::{PortKey, Protocol, ServiceKey};
@@ -116,11 +114,21 @@ impl Claims {
     }
 }
 
-/// Those who make the same claim.
+/// Those who make the same claim: nearly always one, who takes no room for others.
 #[derive(Debug, Default)]
-struct Claimants {
+enum Claimants {
+    #[default]
+    Nobody,
+    One(Claimant),
+    /// There are several, or were.
+    Rivals(Box<Rivals>),
+}
+
+/// Several who make the same claim.
+#[derive(Debug, Default)]
+struct Rivals {
     /// In order of appearance.
-    all: SmallVec<[Claimant; 1]>,
+    all: Vec<Claimant>,
     /// The place of the oldest. Kept because thousands may claim one address, each asking who has it.
     winner: usize,
 }
@@ -134,9 +142,51 @@ struct Claimant {
 
 impl Claimants {
     fn winner(&self) -> Option<&PortKey> {
-        self.all.get(self.winner).map(|winner| &winner.port)
+        let winner = match self {
+            Self::Nobody => None,
+            Self::One(claimant) => Some(claimant),
+            Self::Rivals(rivals) => rivals.all.get(rivals.winner),
+        };
+        winner.map(|winner| &winner.port)
     }
 
+    fn stake(&mut self, claimant: Claimant) {
+        *self = match std::mem::take(self) {
+            Self::Nobody => Self::One(claimant),
+            Self::One(first) => {
+                let mut rivals = Box::<Rivals>::default();
+                rivals.stake(first);
+                rivals.stake(claimant);
+                Self::Rivals(rivals)
+            }
+            Self::Rivals(mut rivals) => {
+                rivals.stake(claimant);
+                Self::Rivals(rivals)
+            }
+        };
+    }
+
+    fn withdraw(&mut self, port: &PortKey) {
+        match self {
+            Self::One(claimant) if claimant.port == *port => *self = Self::Nobody,
+            Self::Rivals(rivals) => rivals.withdraw(port),
+            Self::Nobody | Self::One(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+impl Claimants {
+    fn all(&self) -> &[Claimant] {
+        match self {
+            Self::Nobody => &[],
+            Self::One(claimant) => std::slice::from_ref(claimant),
+            Self::Rivals(rivals) => &rivals.all,
+        }
+    }
+}
+
+impl Rivals {
     fn stake(&mut self, claimant: Claimant) {
         let at = self
             .all

@@ -97,12 +97,12 @@ pub(super) fn service_port<'a>(
         need(service, port, context.family),
         context.here,
     );
-    let cluster: Arc<[Endpoint]> = selection.cluster.into();
+    let cluster = shared(selection.cluster);
     // Often all endpoints are local or none is asked for; one list then does for both.
     let local = if *cluster == *selection.local {
         Arc::clone(&cluster)
     } else {
-        selection.local.into()
+        shared(selection.local)
     };
     ServicePort {
         key: port_key(service, port),
@@ -118,6 +118,14 @@ pub(super) fn service_port<'a>(
         scheduler: service.scheduler,
         source_ranges: source_ranges(service, context),
     }
+}
+
+/// A list of endpoints. Most ports have an empty one, and all empty ones are the same, which takes no memory.
+fn shared(endpoints: Vec<Endpoint>) -> Arc<[Endpoint]> {
+    if endpoints.is_empty() {
+        return Arc::default();
+    }
+    endpoints.into()
 }
 
 /// Says of every endpoint of a port whether its lists have it and why; made as the port itself is.
@@ -216,19 +224,14 @@ fn answering(copies: &[Candidate<'_>], cluster: &Arc<[Endpoint]>) -> Arc<[Endpoi
     if **cluster == *found {
         Arc::clone(cluster)
     } else {
-        found.into()
+        shared(found)
     }
 }
 
 /// The ranges of the family, without those inside others. One that is everything makes the rest pointless.
 fn source_ranges(service: &Service, context: Context<'_>) -> Box<[IpNet]> {
     let family = context.family;
-    let mut ranges: Vec<IpNet> = service
-        .source_ranges
-        .iter()
-        .copied()
-        .filter(|net| Family::of_net(net) == family)
-        .collect();
+    let mut ranges: Vec<IpNet> = service.source_ranges(family).collect();
     if ranges.iter().any(|net| net.prefix_len() == 0) {
         return Box::default();
     }

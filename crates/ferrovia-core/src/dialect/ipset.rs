@@ -1,16 +1,14 @@
 //! Sets of addresses and ports that rules of iptables look into.
 //!
-//! [`Op`] prints as a line of `ipset restore`, and [`parse`] reads what `ipset save` prints; [`Entry`] has one spelling for both, so a
-//! network of one address has no prefix length.
+//! [`Op`] prints as a line of `ipset restore`, and [`Entry`] as `ipset save` prints it, so a network of one address has no prefix length.
 
 mod entry;
-mod save;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 pub use self::entry::Entry;
-pub use self::save::{Set, parse};
 use crate::family::Family;
 
 /// As many entries as a hash may hold. The kernel takes memory for those there are, so the limit costs nothing; kube-proxy's sets end at
@@ -100,6 +98,19 @@ impl Kind {
     }
 }
 
+/// A set that is in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// What it holds; `None` if that is nothing we use, and then nothing is said of its entries.
+    pub kind: Option<Kind>,
+    /// How many entries it takes at most; of no meaning for [`Kind::Port`].
+    pub max: u32,
+    /// What is in it. Entries we could not have made are left out: such a set has been changed by somebody else.
+    pub entries: BTreeSet<Entry>,
+    /// There are entries that were left out.
+    pub has_others: bool,
+}
+
 /// One change of sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -116,8 +127,6 @@ pub enum Op {
     Add(SetName, Entry),
     /// Takes an entry out.
     Delete(SetName, Entry),
-    /// Empties a set.
-    Flush(SetName),
     /// Gives each of two sets of one kind the other's contents and limit, at once. Rules keep to the name.
     Swap(SetName, SetName),
     /// Removes a set that no rule looks into.
@@ -137,7 +146,6 @@ impl fmt::Display for Op {
             }
             Self::Add(set, entry) => write!(f, "add {set} {entry}"),
             Self::Delete(set, entry) => write!(f, "del {set} {entry}"),
-            Self::Flush(set) => write!(f, "flush {set}"),
             Self::Swap(one, other) => write!(f, "swap {one} {other}"),
             Self::Destroy(set) => write!(f, "destroy {set}"),
         }
@@ -170,7 +178,6 @@ mod tests {
             ),
             (Op::Add(name("A"), Entry::Port(80)), "add A 80"),
             (Op::Delete(name("A"), Entry::Port(80)), "del A 80"),
-            (Op::Flush(name("A")), "flush A"),
             (Op::Swap(name("A"), name("B")), "swap A B"),
             (Op::Destroy(name("A")), "destroy A"),
         ];

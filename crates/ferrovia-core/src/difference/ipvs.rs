@@ -51,7 +51,6 @@ impl Teller {
         match op {
             ipset::Op::Create { set, .. } => self.wanted(place(set), "the set".to_owned()),
             ipset::Op::Destroy(set) => self.found(place(set), "the set".to_owned()),
-            ipset::Op::Flush(set) => self.found(place(set), "all its entries".to_owned()),
             ipset::Op::Add(set, entry) => self.wanted(place(set), entry.to_string()),
             ipset::Op::Delete(set, entry) => self.found(place(set), entry.to_string()),
             ipset::Op::Swap(set, other) => {

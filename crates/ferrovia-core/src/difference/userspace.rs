@@ -86,6 +86,7 @@ mod tests {
         ProxyChange::Set(Proxy {
             name: named(name),
             listen,
+            gates: BTreeMap::new(),
             endpoints: [].into(),
             affinity: None,
         })

@@ -19,7 +19,7 @@ pub use address::{parse_cidr, parse_ip};
 pub use name::valid_name;
 pub(crate) use name::{Names, excerpt, namespace_or_default};
 pub use scheduler::Scheduler;
-pub use service::{CreationTime, Port, Service};
+pub use service::{CreationTime, Outside, Port, Service};
 pub use slice::{Endpoint, EndpointSlice, Hints, SliceKey, SlicePort, mirror};
 pub(crate) use warnings::Warnings;
 

@@ -76,7 +76,7 @@ pub(crate) fn excerpt(text: &str) -> String {
     format!("\"{shown}\"")
 }
 
-/// One shared copy of every name in use. Ten thousand slices name the same few nodes, zones and ports.
+/// One shared copy of every name that many objects mention. Ten thousand slices name the same few nodes, zones and ports.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     shared: HashSet<Arc<str>>,

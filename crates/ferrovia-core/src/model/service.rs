@@ -32,12 +32,8 @@ pub struct Service {
     pub cluster_ips: PerFamily<Option<IpAddr>>,
     /// Its ports, in the order written; no two have both name and protocol in common.
     pub ports: Box<[Port]>,
-    /// External addresses it answers on, of both families.
-    pub external_ips: Box<[IpAddr]>,
-    /// Load balancers' addresses that packets arrive with, of both families.
-    pub load_balancer_ips: Box<[IpAddr]>,
-    /// Who may use the load balancers' addresses, as written but masked; of both families.
-    pub source_ranges: Box<[IpNet]>,
+    /// How it is reached from outside but for node ports; few have it, so it takes no room where there is none.
+    pub outside: Option<Box<Outside>>,
     /// Seconds a client sticks to its endpoint; none without session affinity.
     pub affinity: Option<u32>,
     /// Policy for traffic from outside. `Local` only where that means something.
@@ -52,6 +48,17 @@ pub struct Service {
     pub scheduler: Option<Scheduler>,
     /// When it was created, if the API server said so.
     pub created: Option<CreationTime>,
+}
+
+/// How a Service is reached from outside. Never all empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// External addresses it answers on, of both families.
+    pub external_ips: Box<[IpAddr]>,
+    /// Load balancers' addresses that packets arrive with, of both families.
+    pub load_balancer_ips: Box<[IpAddr]>,
+    /// Who may use the load balancers' addresses, as written but masked; of both families.
+    pub source_ranges: Box<[IpNet]>,
 }
 
 /// One port of a Service.
@@ -96,12 +103,15 @@ impl Service {
         if bad_range {
             addresses::withhold_unprotected(&mut load_balancer_ips, &source_ranges, &mut warnings);
         }
-        let service = Self {
-            cluster_ips,
-            ports,
+        let outside = Outside {
             external_ips: addresses::external_ips(spec, &mut warnings),
             load_balancer_ips: load_balancer_ips.into(),
             source_ranges,
+        };
+        let service = Self {
+            cluster_ips,
+            ports,
+            outside: (outside != Outside::default()).then(|| Box::new(outside)),
             affinity: options::affinity(spec, &mut warnings),
             external_policy,
             internal_policy: options::policy(
@@ -120,17 +130,32 @@ impl Service {
 
     /// The external addresses of a family.
     pub fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
-        of_family(&self.external_ips, family)
+        let outside = self.outside.iter();
+        outside.flat_map(move |outside| of_family(&outside.external_ips, family))
     }
 
     /// The load balancers' addresses of a family.
     pub fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
-        of_family(&self.load_balancer_ips, family)
+        let outside = self.outside.iter();
+        outside.flat_map(move |outside| of_family(&outside.load_balancer_ips, family))
     }
 
-    /// Uses shared copies of the names in it.
+    /// All its external and load balancers' addresses.
+    pub fn outside_ips(&self) -> impl Iterator<Item = IpAddr> {
+        let outside = self.outside.iter();
+        outside.flat_map(|it| it.external_ips.iter().chain(&it.load_balancer_ips).copied())
+    }
+
+    /// Who may use the load balancers' addresses of a family.
+    pub fn source_ranges(&self, family: Family) -> impl Iterator<Item = IpNet> {
+        let ranges = self.outside.iter().flat_map(|it| &it.source_ranges);
+        ranges
+            .copied()
+            .filter(move |net| Family::of_net(net) == family)
+    }
+
+    /// Uses shared copies of the names in it, but for its own.
     pub(crate) fn share_names(&mut self, names: &mut Names) {
-        names.share(&mut self.key.0);
         for port in &mut self.ports {
             names.share(&mut port.name);
         }

@@ -137,9 +137,8 @@ impl EndpointSlice {
         Ok((slice, warnings.into_vec()))
     }
 
-    /// Uses shared copies of the names in it.
+    /// Uses shared copies of the names in it, but for its own and that of its Service.
     pub(crate) fn share_names(&mut self, names: &mut Names) {
-        names.share(&mut self.service.0);
         for port in &mut self.ports {
             names.share(&mut port.name);
         }

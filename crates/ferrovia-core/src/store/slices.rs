@@ -12,19 +12,22 @@ pub(super) struct SliceIndex {
     owners: HashMap<SliceKey, ServiceKey>,
 }
 
-/// The slices of one Service. Nearly always there is one, so plain lists beat maps by far in memory.
+/// The slices of one Service: the real ones in order of their names, then those made from a legacy object. Nearly always there is one, so a
+/// plain list without room to grow beats all else by far in memory.
 #[derive(Debug, Default)]
-struct Slices {
-    /// In order of their names.
-    real: Vec<EndpointSlice>,
-    mirrored: Vec<EndpointSlice>,
-}
+struct Slices(Box<[EndpointSlice]>);
 
 impl SliceIndex {
     /// The slices of a Service, in order of their names. Those made from a legacy object count only where there are no others.
     pub(super) fn of(&self, service: &ServiceKey) -> impl Iterator<Item = &EndpointSlice> {
         let slices = self.by_service.get(service);
         slices.map(Slices::in_force).into_iter().flatten()
+    }
+
+    /// The name of a Service that has slices, as it is kept here.
+    pub(super) fn service_key(&self, service: &ServiceKey) -> Option<&ServiceKey> {
+        let (key, _) = self.by_service.get_key_value(service)?;
+        Some(key)
     }
 
     /// All slices of a namespace that are in force, in no order.
@@ -62,7 +65,7 @@ impl SliceIndex {
     ) -> Option<ServiceKey> {
         let service = self.owners.remove(key)?;
         if let Some(slices) = self.by_service.get_mut(&service) {
-            slices.real.retain(|slice| slice.key != *key);
+            slices.remove(key);
         }
         self.forget_if_empty(&service);
         touched.insert(service.clone());
@@ -77,8 +80,7 @@ impl SliceIndex {
         touched: &mut BTreeSet<ServiceKey>,
     ) {
         let slices = self.by_service.entry(service.clone()).or_default();
-        if slices.mirrored != mirrored {
-            slices.mirrored = mirrored;
+        if slices.put_mirrored(mirrored) {
             touched.insert(service.clone());
         }
         self.forget_if_empty(service);
@@ -102,26 +104,56 @@ impl SliceIndex {
 }
 
 impl Slices {
+    /// The real slices and the mirrored ones.
+    fn parts(&self) -> (&[EndpointSlice], &[EndpointSlice]) {
+        self.0
+            .split_at(self.0.partition_point(|slice| !slice.mirrored))
+    }
+
     /// The slices that count.
     fn in_force(&self) -> &[EndpointSlice] {
-        if self.real.is_empty() {
-            &self.mirrored
-        } else {
-            &self.real
+        match self.parts() {
+            ([], mirrored) => mirrored,
+            (real, _) => real,
         }
     }
 
     /// Adds or replaces a slice; false if it was there already and the same.
     fn put(&mut self, slice: EndpointSlice) -> bool {
-        let at = self.real.partition_point(|other| other.key < slice.key);
-        match self.real.get_mut(at).filter(|other| other.key == slice.key) {
-            Some(other) if *other == slice => return false,
-            Some(other) => *other = slice,
-            None => {
-                self.real.reserve_exact(1);
-                self.real.insert(at, slice);
-            }
+        let (real, _) = self.parts();
+        match real.binary_search_by(|other| other.key.cmp(&slice.key)) {
+            Ok(at) if self.0[at] == slice => return false,
+            Ok(at) => self.0[at] = slice,
+            Err(at) => self.change(|all| {
+                all.reserve_exact(1);
+                all.insert(at, slice);
+            }),
         }
         true
+    }
+
+    /// Removes a real slice.
+    fn remove(&mut self, key: &SliceKey) {
+        self.change(|all| all.retain(|slice| slice.mirrored || slice.key != *key));
+    }
+
+    /// Replaces the mirrored slices; false if they are the same.
+    fn put_mirrored(&mut self, mirrored: Vec<EndpointSlice>) -> bool {
+        let (real, before) = self.parts();
+        let is_news = *before != *mirrored;
+        if is_news {
+            let real = real.len();
+            self.change(|all| {
+                all.truncate(real);
+                all.extend(mirrored);
+            });
+        }
+        is_news
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Vec<EndpointSlice>)) {
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        change(&mut all);
+        self.0 = all.into();
     }
 }

@@ -326,6 +326,21 @@ fn names_are_shared() {
 }
 
 #[test]
+fn a_service_and_its_slices_have_one_name_whichever_comes_first() {
+    let mut store = Store::new(NODE);
+    store.handle(applied(service("first", "10.0.0.1", json!({}))));
+    store.handle(applied(slice("a", "first", json!([]))));
+    store.handle(applied(slice("b", "last", json!([]))));
+    store.handle(applied(service("last", "10.0.0.2", json!({}))));
+    for name in ["first", "last"] {
+        let key = ServiceKey::new("default", name);
+        let slice = store.slices(&key).next().unwrap();
+        let known = store.service(&key).unwrap();
+        assert!(std::ptr::eq(slice.service.as_str(), known.key.as_str()));
+    }
+}
+
+#[test]
 fn trigger_times_are_noted_of_changes_after_the_first_list() {
     let mut store = Store::new("n1");
     let triggered = |ip: &str, time: &str| {

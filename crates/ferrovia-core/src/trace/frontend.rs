@@ -76,7 +76,7 @@ fn by_address<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
 }
 
 fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
-    if !tracer.is_local() && !is_taken_in(tracer) {
+    if !tracer.is_local() {
         return None;
     }
     let wanted = Frontend::NodePort(tracer.packet.port);
@@ -96,25 +96,20 @@ fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     })
 }
 
-/// The destination is a Service's address that is this node's too, and node ports answer on all of those.
-fn is_taken_in(tracer: &Tracer<'_>) -> bool {
-    tracer.ground.mode.has_service_addresses()
-        && tracer.desired.node.node_ports == NodePortAddresses::Any
-        && tracer.is_service_address()
-}
-
 /// Node ports answer on the packet's destination, which is one of this node's addresses.
 pub(super) fn node_ports_answer(tracer: &Tracer<'_>) -> bool {
     let ip = tracer.packet.destination;
-    let addresses = &tracer.desired.node.node_ports;
-    if ip.is_loopback() {
-        let only = matches!(addresses, NodePortAddresses::Only(_));
-        return tracer.ground.mode.answers_on_loopback(ip, only);
-    }
-    match addresses {
+    let node = &tracer.desired.node;
+    let is_in = |addresses: &NodePortAddresses| match addresses {
         NodePortAddresses::Any => true,
         NodePortAddresses::Only(only) => only.contains(&ip),
+    };
+    if ip.is_loopback() {
+        // The addresses of node ports are without loopback. Those of health checks are the same, and with it.
+        let is_listed = is_in(&node.health_checks);
+        return tracer.ground.mode.answers_on_loopback(ip, is_listed);
     }
+    is_in(&node.node_ports)
 }
 
 fn service_ports<'a>(tracer: &Tracer<'a>) -> impl Iterator<Item = &'a ServicePort> {

@@ -128,7 +128,7 @@ fn stays_here(tracer: &Tracer<'_>, to: IpAddr) -> bool {
 fn leaves(tracer: &Tracer<'_>, to: IpAddr) -> bool {
     let node = &tracer.desired.node;
     match (&node.local, &node.egress_except) {
-        (LocalDetector::Source(pods), Some(except)) => {
+        (LocalDetector::Source(pods), Some(except)) if tracer.ground.mode.masquerades_egress() => {
             pods.contains(&tracer.packet.source)
                 && !except.iter().any(|net| net.contains(&to))
                 && !stays_here(tracer, to)

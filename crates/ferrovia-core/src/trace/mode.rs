@@ -78,9 +78,19 @@ impl TraceMode {
         }
     }
 
-    /// Who a client is cannot be told in time, so addresses with source ranges are closed to everyone.
-    pub(super) fn closes_restricted(self) -> bool {
+    /// What is not for a client is no matter of packets: its connection is cut off as soon as it is there, and its datagrams are ignored.
+    pub(super) fn tells_after_accepting(self) -> bool {
         matches!(self, Self::UserspaceBound { .. })
+    }
+
+    /// What the node itself sends to an address of a Service has that address as its source, because the node has it.
+    pub(super) fn calls_from_services_address(self) -> bool {
+        matches!(self, Self::UserspaceBound { .. })
+    }
+
+    /// By which interface a packet comes in can be told.
+    pub(super) fn knows_interfaces(self) -> bool {
+        !matches!(self, Self::UserspaceBound { .. })
     }
 
     /// What the node itself sends to external addresses without endpoints is refused.
@@ -106,6 +116,11 @@ impl TraceMode {
         !matches!(self, Self::Ipvs)
     }
 
+    /// What pods send out of the cluster can get the node's address as source, which takes a rule.
+    pub(super) fn masquerades_egress(self) -> bool {
+        !matches!(self, Self::UserspaceBound { .. })
+    }
+
     /// An endpoint elsewhere that reaches itself by way of this node gets this node's address as source too.
     pub(super) fn masquerades_remote_hairpins(self) -> bool {
         matches!(self, Self::Iptables { .. })
@@ -120,38 +135,32 @@ impl TraceMode {
     /// where that list has endpoints.
     pub(super) fn holds_insiders_to_local(self, has_local: bool) -> bool {
         match self {
-            Self::Nftables { .. } | Self::Iptables { .. } | Self::Userspace { .. } => false,
+            Self::Nftables { .. }
+            | Self::Iptables { .. }
+            | Self::Userspace { .. }
+            | Self::UserspaceBound { .. } => false,
             Self::Ipvs => has_local,
-            Self::UserspaceBound { .. } => true,
         }
     }
 
-    /// Node ports answer on a loopback address. `only` says that they answer on listed addresses only.
-    pub(super) fn answers_on_loopback(self, ip: IpAddr, only: bool) -> bool {
+    /// Node ports answer on a loopback address. `is_listed` says that it is among the addresses where they may.
+    pub(super) fn answers_on_loopback(self, ip: IpAddr, is_listed: bool) -> bool {
         let family = Family::of(ip);
         match self {
             Self::Ipvs => false,
             Self::Nftables {
                 localhost_node_ports,
+            }
+            | Self::UserspaceBound {
+                localhost_node_ports,
             } => localhost_node_ports[family] && ip == localhost(family),
             Self::Iptables {
                 localhost_node_ports,
-            } => {
-                let is_listed = !only || ip == localhost(Family::V4);
-                localhost_node_ports && ip.is_ipv4() && is_listed
-            }
+            } => localhost_node_ports && ip.is_ipv4() && is_listed,
             Self::Userspace {
                 localhost_node_ports,
             } => localhost_node_ports[family],
-            Self::UserspaceBound {
-                localhost_node_ports,
-            } => !only || localhost_node_ports[family] && ip == localhost(family),
         }
-    }
-
-    /// Node ports answer on the services' addresses as well, if they answer on all: these are this node's like any other.
-    pub(super) fn has_service_addresses(self) -> bool {
-        matches!(self, Self::UserspaceBound { .. })
     }
 
     /// What is to be dropped for want of endpoints is marked first, where node ports answer, and dropped later.

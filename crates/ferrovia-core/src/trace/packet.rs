@@ -116,13 +116,13 @@ impl super::Ground<'_> {
 }
 
 impl super::Tracer<'_> {
-    /// The rules take the sender for a pod.
+    /// The mode takes the sender for a pod.
     pub(super) fn is_from_pod(&self) -> bool {
         match &self.desired.node.local {
             LocalDetector::Off => false,
             LocalDetector::Source(net) => net.contains(&self.packet.source),
             LocalDetector::Interface(_) | LocalDetector::InterfacePrefix(_) => {
-                self.packet.place == Place::LocalPod
+                self.packet.place == Place::LocalPod && self.ground.mode.knows_interfaces()
             }
         }
     }

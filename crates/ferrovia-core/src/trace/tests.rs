@@ -325,30 +325,81 @@ fn what_no_proxy_listens_for_is_refused() {
     let mut far = web(json!({"externalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]}));
     far[1] = slice("web-1", "web", json!([endpoint("10.244.2.20", "n2")]));
     let far = world(far);
-    for (from, to) in [
-        ("192.0.2.9", "203.0.113.1:80"),
-        ("10.244.1.30", "203.0.113.1:80"),
-        ("198.51.100.10", "198.51.100.10:30080"),
+    // It is listened for, because those inside may use any endpoint.
+    for (from, to, outcome) in [
+        ("192.0.2.9", "203.0.113.1:80", Outcome::Refused),
+        ("10.244.1.30", "203.0.113.1:80", Outcome::Delivered),
+        ("198.51.100.10", "198.51.100.10:30080", Outcome::Delivered),
+        // Node ports do not answer here.
+        ("198.51.100.11", "198.51.100.11:30080", Outcome::Refused),
     ] {
         let trace = ask(&far, BOUND, from, to);
-        assert_eq!(
-            (trace.outcome, trace.cause),
-            (Outcome::Refused, Cause::NoLocalEndpoints),
-            "{trace}"
-        );
+        assert_eq!(trace.outcome, outcome, "{trace}");
     }
 }
 
 #[test]
-fn bound_portals_close_addresses_that_are_not_for_everyone() {
-    let mut objects =
-        web(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.0/28"]}));
-    objects[0]["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
-    let trace = ask(&world(objects), BOUND, "192.0.2.9", "203.0.113.1:80");
-    assert_eq!(
-        (trace.outcome, trace.cause),
-        (Outcome::Refused, Cause::SourceRanges)
-    );
+fn bound_portals_turn_away_whom_they_have_heard() {
+    let balanced = |ranges: Value| {
+        let mut objects = web(json!({
+            "type": "LoadBalancer",
+            "loadBalancerSourceRanges": ranges,
+            "ports": [
+                {"name": "web", "port": 80},
+                {"name": "dns", "port": 53, "protocol": "UDP"},
+            ],
+        }));
+        objects[0]["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
+        objects[1]["ports"] = json!([
+            {"name": "web", "port": 8080},
+            {"name": "dns", "port": 53, "protocol": "UDP"},
+        ]);
+        world(objects)
+    };
+    let ask = |world: &World, from: &str, to: &str| ask(world, BOUND, from, to).outcome;
+    let few = balanced(json!(["192.0.2.0/28"]));
+    assert_eq!(ask(&few, "192.0.2.9", "203.0.113.1:80"), Outcome::Delivered);
+    assert_eq!(ask(&few, "192.0.2.77", "203.0.113.1:80"), Outcome::Refused);
+    let datagram = ask(&few, "192.0.2.77", "203.0.113.1:53/udp");
+    assert_eq!(datagram, Outcome::Dropped);
+    // The node calls from the address it calls, which is not what ranges are about.
+    let near = balanced(json!(["203.0.113.0/24"]));
+    let from_node = ask(&near, "198.51.100.10", "203.0.113.1:80");
+    assert_eq!(from_node, Outcome::Refused);
+    let here = balanced(json!(["198.51.100.0/24"]));
+    let from_node = ask(&here, "198.51.100.10", "203.0.113.1:80");
+    assert_eq!(from_node, Outcome::Delivered);
+}
+
+#[test]
+fn bound_portals_cannot_tell_pods_by_their_interface() {
+    let mut world = World::new(Settings {
+        local: LocalSetting::InterfacePrefix("veth".to_owned()),
+        ..settings()
+    });
+    for object in web(json!({"externalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]})) {
+        world.apply(object);
+    }
+    for (mode, policy) in [(NFT, "Cluster"), (BOUND, "Local")] {
+        let trace = ask(&world, mode, "10.244.1.20", "203.0.113.1:80");
+        assert_eq!(trace.packet.place, Place::LocalPod, "{trace}");
+        let service = trace.service.as_ref().unwrap();
+        assert_eq!(service.policy, policy, "{trace}");
+    }
+}
+
+#[test]
+fn bound_portals_masquerade_nothing_that_passes_by() {
+    let pods = "10.244.0.0/16".parse().unwrap();
+    let world = World::new(Settings {
+        local: LocalSetting::ClusterCidr(vec![pods]),
+        egress_except: Some(vec![pods]),
+        ..settings()
+    });
+    for (mode, masquerade) in [(NFT, Masquerade::Egress), (BOUND, Masquerade::None)] {
+        let trace = ask(&world, mode, "10.244.1.30", "192.0.2.9:80");
+        assert_eq!(trace.masquerade, masquerade, "{trace}");
+    }
 }
 
 #[test]

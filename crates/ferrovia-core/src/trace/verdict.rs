@@ -1,10 +1,12 @@
 //! What becomes of a packet that is for a service port: who may use it, which endpoints, and what if there are none.
 
+use ipnet::IpNet;
+
 use super::frontend::Found;
 use super::{Cause, Outcome, Place, Trace, Tracer, policy_name};
 use crate::desired::select::Standing;
 use crate::desired::{Explained, NoEndpoints, Refusal, ServicePort};
-use crate::model::{Algorithm, TrafficPolicy};
+use crate::model::{Algorithm, Protocol, TrafficPolicy};
 
 impl Tracer<'_> {
     /// The policy that holds for this packet: external traffic under policy Local may come from inside.
@@ -45,23 +47,39 @@ impl Tracer<'_> {
     pub(super) fn shut_out(&self, found: &Found<'_>) -> Option<Trace> {
         let ranges = &found.port.source_ranges;
         let is_restricted = found.is_load_balancer() && !ranges.is_empty();
-        if is_restricted && self.ground.mode.closes_restricted() {
-            let because = "bound portals cannot tell who may use an address with loadBalancerSourceRanges, so it is closed to everyone";
-            return Some(self.answer(Outcome::Refused, Cause::SourceRanges, because));
-        }
         let checked = is_restricted
             && self.carries(found)
             && (found.port.any_endpoints || self.ground.mode.checks_ranges_first());
-        let allowed = ranges.iter().any(|net| net.contains(&self.packet.source));
-        (checked && !allowed).then(|| {
+        (checked && !self.is_in(ranges)).then(|| {
             let listed: Vec<String> = ranges.iter().map(ToString::to_string).collect();
             let because = format!(
                 "{} is not in loadBalancerSourceRanges ({})",
                 self.packet.source,
                 listed.join(", ")
             );
-            self.answer(Outcome::Dropped, Cause::SourceRanges, because)
+            self.answer(self.turned_away(), Cause::SourceRanges, because)
         })
+    }
+
+    /// The sender is in one of a load balancer's ranges.
+    fn is_in(&self, ranges: &[IpNet]) -> bool {
+        if self.is_from_node() && self.ground.mode.calls_from_services_address() {
+            let to = IpNet::from(self.packet.destination);
+            let mut own = self.desired.node.addresses.iter();
+            ranges.contains(&to) || own.any(|ip| ranges.iter().any(|net| net.contains(ip)))
+        } else {
+            ranges.iter().any(|net| net.contains(&self.packet.source))
+        }
+    }
+
+    /// What becomes of a packet that is for a service port, but not from its sender.
+    fn turned_away(&self) -> Outcome {
+        let is_stream = self.packet.protocol == Protocol::Tcp;
+        if is_stream && self.ground.mode.tells_after_accepting() {
+            Outcome::Refused
+        } else {
+            Outcome::Dropped
+        }
     }
 
     pub(super) fn verdict(
@@ -103,10 +121,15 @@ impl Tracer<'_> {
                 self.answer(outcome, Cause::NoEndpoints, because)
             }
             Some(Refusal::Drop) => {
-                let outcome = if self.only_listens() {
+                // Somebody listens there for those inside.
+                let is_gated = self.ground.mode.tells_after_accepting()
+                    && !found.frontend.is_internal()
+                    && !found.refused_only
+                    && self.carries(found);
+                let outcome = if self.only_listens() && !is_gated {
                     Outcome::Refused
                 } else {
-                    Outcome::Dropped
+                    self.turned_away()
                 };
                 let because = format!("{key} has endpoints, but policy Local allows none of them on this node");
                 self.answer(outcome, Cause::NoLocalEndpoints, because)

@@ -25,7 +25,6 @@ impl Request for Change<'_> {
             Op::Create { .. } => msg::CREATE,
             Op::Add(..) => msg::ADD,
             Op::Delete(..) => msg::DELETE,
-            Op::Flush(_) => msg::FLUSH,
             Op::Swap(..) => msg::SWAP,
             Op::Destroy(_) => msg::DESTROY,
         }
@@ -36,7 +35,7 @@ impl Request for Change<'_> {
             Op::Create { .. } => flags::CREATE | flags::EXCL,
             // We want to be told that there was nothing to do, to know how many entries there are.
             Op::Add(..) | Op::Delete(..) => flags::EXCL,
-            Op::Flush(_) | Op::Swap(..) | Op::Destroy(_) => 0,
+            Op::Swap(..) | Op::Destroy(_) => 0,
         }
     }
 
@@ -48,8 +47,8 @@ impl Request for Change<'_> {
                 w.text(attr::SET, set.as_str());
                 w.nested(attr::DATA, |w| write_entry(w, entry));
             }
-            // Without a name these mean all sets, but a name is never empty.
-            Op::Flush(set) | Op::Destroy(set) => w.text(attr::SET, set.as_str()),
+            // Without a name this means all sets, but a name is never empty.
+            Op::Destroy(set) => w.text(attr::SET, set.as_str()),
             Op::Swap(one, other) => {
                 w.text(attr::SET, one.as_str());
                 w.text(attr::OTHER_SET, other.as_str());

@@ -12,7 +12,6 @@ pub(super) mod msg {
     pub(in super::super) const PROTOCOL: u16 = SUBSYSTEM | 1;
     pub(in super::super) const CREATE: u16 = SUBSYSTEM | 2;
     pub(in super::super) const DESTROY: u16 = SUBSYSTEM | 3;
-    pub(in super::super) const FLUSH: u16 = SUBSYSTEM | 4;
     pub(in super::super) const SWAP: u16 = SUBSYSTEM | 6;
     pub(in super::super) const LIST: u16 = SUBSYSTEM | 7;
     pub(in super::super) const ADD: u16 = SUBSYSTEM | 9;

@@ -13,10 +13,10 @@ use ferrovia_core::plan::ipvs::{AddressOp, DEVICE, IpvsPlan, Observed, Step};
 use super::drain::Drain;
 use super::tally::Tally;
 use super::{Error, Ipvs};
+use crate::Applier;
 use crate::ipset::{self, Ipset};
 use crate::iptables::{self, IptablesApplier, Tool};
 use crate::link::{self, Change, DummyDevice};
-use crate::{Applier, netlink};
 
 /// The chain whose absence tells that the rules were removed. No other mode has it.
 const CANARY: (TableName, &str) = (TableName::Filter, "KUBE-IPVS-FILTER");
@@ -39,19 +39,6 @@ pub enum ApplyError {
     /// About servers.
     #[error(transparent)]
     Servers(#[from] Error),
-}
-
-impl ApplyError {
-    /// The kernel's own number, where it is a plain refusal.
-    pub fn errno(&self) -> Option<i32> {
-        match self {
-            Self::Servers(Error::Refused { refusal, .. })
-            | Self::Sets(ipset::Error::Refused { refusal, .. })
-            | Self::Device(link::Error::Address { refusal, .. }) => Some(refusal.errno),
-            Self::Servers(Error::Netlink { cause, .. }) => netlink::Error::errno(cause),
-            _ => None,
-        }
-    }
 }
 
 /// Writes one family's services.
@@ -86,24 +73,6 @@ impl IpvsApplier {
             begun: BTreeSet::new(),
             tally: None,
         })
-    }
-
-    /// How much the lock of the rules' tool is used, to be asked at any time.
-    pub fn lock_usage(&self) -> iptables::LockUsage {
-        self.rules.lock_usage()
-    }
-
-    /// There are destinations that wait for their connections to end.
-    pub fn has_draining(&self) -> bool {
-        self.drain.len() > 0
-    }
-
-    /// Removes the destinations whose connections have ended; how many those were. Looks at none but those that are draining.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn reap(&mut self) -> Result<usize, ApplyError> {
-        Ok(self.drain.reap(&mut self.ipvs)?)
     }
 
     /// Does a step; says whether anything was written.
@@ -258,7 +227,7 @@ impl Applier for IpvsApplier {
     }
 
     fn tidy(&mut self) -> Result<bool, ApplyError> {
-        Ok(self.reap()? > 0)
+        Ok(self.drain.reap(&mut self.ipvs)? > 0)
     }
 }
 

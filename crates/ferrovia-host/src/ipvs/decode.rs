@@ -6,7 +6,7 @@ use ferrovia_core::dialect::ipvs::{SCHEDULER_FLAGS, Scheduler, Server, ServerKey
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 
-use super::uapi::{HEADER_LEN, PERSISTENT, attr, destination, info, server, stats};
+use super::uapi::{HEADER_LEN, PERSISTENT, attr, destination, server, stats};
 use crate::netlink::{Attr, Attrs, Message};
 
 /// What went through a server or to a destination.
@@ -46,15 +46,6 @@ pub struct FoundDestination {
     pub inactive: u32,
     /// What went to it.
     pub stats: Stats,
-}
-
-/// IPVS itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Its version: major, minor, patch.
-    pub version: (u8, u8, u8),
-    /// How many lists connections are kept in.
-    pub table_size: u32,
 }
 
 /// How long connections are remembered, in seconds.
@@ -109,24 +100,6 @@ pub(super) fn found_destination(of: Family, message: &Message<'_>) -> Option<Fou
         active: number(destination::ACTIVE)?,
         inactive: number(destination::INACTIVE)?,
         stats: attrs.get(destination::STATS64).map(read_stats)?,
-    })
-}
-
-pub(super) fn read_info(message: &Message<'_>) -> Option<Info> {
-    let attrs = Attrs::of(message, HEADER_LEN);
-    let version = attrs.get(info::VERSION)?.u32()?.to_be_bytes();
-    Some(Info {
-        version: (version[1], version[2], version[3]),
-        table_size: attrs.get(info::TABLE_SIZE)?.u32()?,
-    })
-}
-
-pub(super) fn read_timeouts(message: &Message<'_>) -> Option<Timeouts> {
-    let attrs = Attrs::of(message, HEADER_LEN);
-    Some(Timeouts {
-        tcp: attrs.get(attr::TIMEOUT_TCP)?.u32()?,
-        tcp_fin: attrs.get(attr::TIMEOUT_TCP_FIN)?.u32()?,
-        udp: attrs.get(attr::TIMEOUT_UDP)?.u32()?,
     })
 }
 

@@ -28,7 +28,7 @@ use crate::exec;
 use crate::netlink::{self, Attrs, Protocol, Refusal, Refused, Socket};
 
 pub use applier::{ApplyError, IpvsApplier};
-pub use decode::{FoundDestination, FoundServer, Info, Stats, Timeouts};
+pub use decode::{FoundDestination, FoundServer, Stats, Timeouts};
 pub use error::Error;
 
 /// How long loading a module may take.
@@ -70,26 +70,6 @@ impl Ipvs {
             Some(family) => Ok(Self { socket, family }),
             None => Err(Error::NoIpvs { modprobe }),
         }
-    }
-
-    /// What IPVS says of itself.
-    ///
-    /// # Errors
-    /// If the conversation breaks.
-    pub fn info(&mut self) -> Result<Info, Error> {
-        let get = |w: &mut netlink::Writer| head(w, command::GET_INFO);
-        let asked = self.socket.ask(self.family, get, decode::read_info);
-        asked.map_err(failed("ask IPVS for its version"))
-    }
-
-    /// How long connections are remembered.
-    ///
-    /// # Errors
-    /// If the conversation breaks.
-    pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
-        let get = |w: &mut netlink::Writer| head(w, command::GET_CONFIG);
-        let asked = self.socket.ask(self.family, get, decode::read_timeouts);
-        asked.map_err(failed("read the time-outs of IPVS"))
     }
 
     /// Changes how long connections are remembered; what is 0 stays as it is.
@@ -319,12 +299,8 @@ fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read_hostile(message: &netlink::Message<'_>) -> usize {
     let destination = |family| decode::found_destination(family, message).is_some();
-    let destinations = Family::ALL.map(destination);
-    let others = [
-        decode::found_server(message).is_some(),
-        decode::read_info(message).is_some(),
-        decode::read_timeouts(message).is_some(),
-    ];
-    let read = destinations.into_iter().chain(others);
-    read.filter(|read| *read).count()
+    let destinations = Family::ALL
+        .into_iter()
+        .filter(|family| destination(*family));
+    usize::from(decode::found_server(message).is_some()) + destinations.count()
 }

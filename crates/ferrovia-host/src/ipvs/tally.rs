@@ -35,7 +35,7 @@ impl Tally {
         for (at, op) in ops.iter().enumerate() {
             let difference = usize::from(idle.binary_search(&at).is_err());
             match op {
-                Op::Create { set, .. } | Op::Flush(set) => {
+                Op::Create { set, .. } => {
                     self.sets.insert(set.clone(), 0);
                 }
                 Op::Add(set, _) => *self.entries(set) += difference,

@@ -26,8 +26,6 @@ pub(super) mod command {
     pub(in super::super) const DELETE_DESTINATION: u8 = 7;
     pub(in super::super) const GET_DESTINATION: u8 = 8;
     pub(in super::super) const SET_CONFIG: u8 = 12;
-    pub(in super::super) const GET_CONFIG: u8 = 13;
-    pub(in super::super) const GET_INFO: u8 = 15;
 }
 
 /// Attributes of a command.
@@ -37,12 +35,6 @@ pub(super) mod attr {
     pub(in super::super) const TIMEOUT_TCP: u16 = 4;
     pub(in super::super) const TIMEOUT_TCP_FIN: u16 = 5;
     pub(in super::super) const TIMEOUT_UDP: u16 = 6;
-}
-
-/// Attributes of the answer about IPVS itself.
-pub(super) mod info {
-    pub(in super::super) const VERSION: u16 = 1;
-    pub(in super::super) const TABLE_SIZE: u16 = 2;
 }
 
 /// Attributes of a virtual server.

@@ -64,10 +64,12 @@ impl Applier for BindApplier {
     }
 
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
-        self.interface.add(&plan.new_addresses)?;
+        // An address that is refused keeps no other service out; whoever was to listen on it lacks it, and that is told.
+        let added = self.interface.add(&plan.new_addresses);
         let troubles = self.proxies.change(&plan.proxies);
         self.tell(&troubles);
-        self.interface.remove(&plan.old_addresses)?;
+        let removed = self.interface.remove(&plan.old_addresses);
+        added.and(removed)?;
         Ok(!plan.new_addresses.is_empty() || !plan.old_addresses.is_empty())
     }
 

@@ -131,47 +131,62 @@ impl Interface {
     /// # Errors
     /// If they cannot be read.
     pub fn addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, Error> {
+        let mut ours = self.ours()?;
+        ours.retain(|ip| Family::of(*ip) == family);
+        Ok(ours)
+    }
+
+    /// The same, of both families.
+    fn ours(&mut self) -> Result<Vec<IpAddr>, Error> {
         let dumped = route::addresses(&mut self.socket);
         let found = dumped.map_err(|cause| self.failed("read the addresses of", cause))?;
         let is_ours =
             |found: &Found| self.is_own || found.is_marked || self.added.contains(&found.ip);
-        Ok(found
-            .into_iter()
-            .filter(|found| found.interface == self.number && Family::of(found.ip) == family)
-            .filter(is_ours)
-            .map(|found| found.ip)
-            .collect())
+        let here = found.into_iter().filter(|it| it.interface == self.number);
+        Ok(here.filter(is_ours).map(|found| found.ip).collect())
     }
 
     /// Puts addresses on it. One that is there already stays, and stays somebody's if it was.
     ///
     /// # Errors
-    /// If the kernel refuses; those before are there.
+    /// If the kernel refuses one; all others are there.
     pub fn add(&mut self, addresses: &[IpAddr]) -> Result<(), Error> {
+        let mut there = Vec::new();
+        let mut refused = Ok(());
         for ip in addresses {
             match route::add_address(&mut self.socket, self.number, *ip) {
                 Ok(()) => drop(self.added.insert(*ip)),
                 Err(cause) if cause.errno() == Some(libc::EEXIST) => {}
-                Err(cause) => return Err(self.failed_at("put", *ip, cause)),
+                Err(cause) => {
+                    refused = refused.and(Err(self.failed_at("put", *ip, cause)));
+                    continue;
+                }
             }
+            there.push(*ip);
         }
-        self.wait_until_local(addresses)
+        self.wait_until_local(&there)?;
+        refused
     }
 
-    /// Takes addresses off it. One that is gone already is no failure.
+    /// Takes addresses off it, but for those that are somebody else's. One that is gone already is no failure.
     ///
     /// # Errors
-    /// If the kernel refuses; those before are gone.
+    /// If the kernel refuses one; all others are gone.
     pub fn remove(&mut self, addresses: &[IpAddr]) -> Result<(), Error> {
-        for ip in addresses {
-            match route::remove_address(&mut self.socket, self.number, *ip) {
-                Ok(()) => {}
-                Err(cause) if cause.errno() == Some(libc::EADDRNOTAVAIL) => {}
-                Err(cause) => return Err(self.failed_at("remove", *ip, cause)),
-            }
-            self.added.remove(ip);
+        if addresses.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let ours: BTreeSet<IpAddr> = self.ours()?.into_iter().collect();
+        let mut refused = Ok(());
+        for ip in addresses.iter().filter(|ip| ours.contains(ip)) {
+            match route::remove_address(&mut self.socket, self.number, *ip) {
+                Err(cause) if cause.errno() != Some(libc::EADDRNOTAVAIL) => {
+                    refused = refused.and(Err(self.failed_at("remove", *ip, cause)));
+                }
+                _ => drop(self.added.remove(ip)),
+            }
+        }
+        refused
     }
 
     /// An IPv6 address is there at once, but the kernel makes the route by which packets find it a moment later.

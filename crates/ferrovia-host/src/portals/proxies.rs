@@ -1,6 +1,6 @@
 //! The engine's services, kept as plans want them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,17 @@ use std::thread;
 use std::time::Duration;
 
 use ferrovia_core::family::Family;
-use ferrovia_core::model::Protocol as Transport;
+use ferrovia_core::model::{Protocol as Transport, TrafficPolicy};
 use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
 
-use crate::userspace::{self, Address, Endpoint, Engine, Options, Presence, Protocol, Service};
+use crate::userspace::{
+    self, Address, Endpoint, Engine, Gate, Options, Presence, Protocol, Service, Sources,
+};
 
 /// How long connections may go on to an endpoint that is none any more: long enough for all but the longest, short enough to end.
 const DRAIN: Duration = Duration::from_secs(600);
 
-/// The pauses after which an address that is taken is tried again at once, in case it passes from one proxy to another.
+/// The pauses after which an address that one proxy gave up, and that is still taken, is tried again for another.
 const HANDOVER: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(2),
@@ -75,8 +77,9 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    fn is_taken(&self) -> bool {
-        matches!(self.error, userspace::Error::Taken { .. })
+    /// The address it is about is taken, and is one of these.
+    fn is_taken_of(&self, addresses: &BTreeSet<SocketAddr>) -> bool {
+        matches!(&self.error, userspace::Error::Taken { address, .. } if addresses.contains(address))
     }
 }
 
@@ -129,17 +132,24 @@ impl Proxies {
     }
 
     /// Closes, opens and changes what a plan wants, where no rules have to be written in between. An address may pass from one proxy to
-    /// another. Answers with what could not be done; the rest is done.
+    /// another, also to one that has lacked it for long and is not in the plan. Answers with what could not be done; the rest is done.
     pub fn change(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
-        self.close(changes);
+        let mut freed: BTreeSet<SocketAddr> = self.close(changes).into_iter().collect();
+        freed.extend(self.give_up(changes));
         let mut troubles = self.set(changes);
-        // Whoever of us had an address before has given it up by now. But a program that is just being started has copies of all descriptors.
+        if freed.is_empty() {
+            return troubles;
+        }
         for pause in HANDOVER {
-            if !troubles.iter().any(Trouble::is_taken) {
-                break;
+            if self.lacking.is_empty() {
+                return Vec::new();
             }
             thread::sleep(pause);
             troubles = self.retry();
+            // Whoever of us had an address has given it up by now. But a program that is just being started has copies of all descriptors.
+            if !troubles.iter().any(|trouble| trouble.is_taken_of(&freed)) {
+                break;
+            }
         }
         troubles
     }
@@ -155,8 +165,9 @@ impl Proxies {
         troubles
     }
 
-    /// Closes what a plan wants closed. Connections may go on for a while.
-    pub fn close(&mut self, changes: &[ProxyChange]) {
+    /// Closes what a plan wants closed, and answers with where that listened. Connections may go on for a while.
+    pub fn close(&mut self, changes: &[ProxyChange]) -> Vec<SocketAddr> {
+        let mut freed = Vec::new();
         for change in changes {
             let ProxyChange::Close(name) = change else {
                 continue;
@@ -165,9 +176,12 @@ impl Proxies {
             self.ports.remove(&name.to_string());
             if let Some(open) = self.open.remove(name) {
                 locked(&self.directory.0).remove(&(name.clone(), self.family));
-                close(&open.service);
+                freed.extend(leave(&open.service, &[]));
+                // Others may still hold the service to read its figures.
+                open.service.set_endpoints(&[], Some(DRAIN));
             }
         }
+        freed
     }
 
     /// Tries again what could not be done before.
@@ -252,44 +266,85 @@ impl Proxies {
         Ok(())
     }
 
-    /// Listens where the proxy should and nowhere else.
-    fn listen(&mut self, proxy: &Proxy) -> Vec<userspace::Error> {
-        let Some(open) = self.open.get_mut(&proxy.name) else {
-            return Vec::new();
-        };
-        let there = open.service.listeners();
-        match &proxy.listen {
-            Listen::Portal(ip) => {
-                if there.iter().any(|at| at.ip() == *ip) {
-                    return Vec::new();
-                }
-                for at in &there {
-                    open.service.unlisten(*at);
-                }
-                open.port = None;
-                self.ports.remove(&proxy.name.to_string());
-                match open
-                    .service
-                    .listen(at_some_port(*ip, self.settings.ports.as_ref()))
-                {
-                    Ok(at) => {
-                        open.port = Some(at.port());
-                        self.ports.insert(proxy.name.to_string(), at.port());
-                        Vec::new()
-                    }
-                    Err(error) => vec![error],
-                }
-            }
-            Listen::At(wanted) => {
-                for at in there.iter().filter(|at| !wanted.contains(at)) {
-                    open.service.unlisten(*at);
-                }
-                let fresh = wanted.iter().filter(|at| !there.contains(at));
-                fresh
-                    .filter_map(|at| open.service.listen((*at).into()).err())
-                    .collect()
+    /// Stops listening where proxies of a plan should not any more, before any of them listens somewhere else. Answers with these addresses.
+    fn give_up(&self, changes: &[ProxyChange]) -> Vec<SocketAddr> {
+        let mut freed = Vec::new();
+        for change in changes {
+            if let ProxyChange::Set(proxy) = change
+                && let Listen::At(wanted) = &proxy.listen
+                && let Some(open) = self.open.get(&proxy.name)
+                && open.proxy != *proxy
+            {
+                freed.extend(leave(&open.service, wanted));
             }
         }
+        freed
+    }
+
+    /// Listens where the proxy should and nowhere else.
+    fn listen(&mut self, proxy: &Proxy) -> Vec<userspace::Error> {
+        match &proxy.listen {
+            Listen::Portal(ip) => {
+                let failed = self.listen_at_some_port(&proxy.name, *ip).err();
+                failed.into_iter().collect()
+            }
+            Listen::At(wanted) => self.listen_at(proxy, wanted),
+        }
+    }
+
+    fn listen_at_some_port(
+        &mut self,
+        name: &ProxyName,
+        ip: IpAddr,
+    ) -> Result<(), userspace::Error> {
+        let Some(open) = self.open.get_mut(name) else {
+            return Ok(());
+        };
+        let there = open.service.listeners();
+        if there.iter().any(|at| at.ip() == ip) {
+            return Ok(());
+        }
+        leave(&open.service, &[]);
+        open.port = None;
+        self.ports.remove(&name.to_string());
+        let listen = at_some_port(ip, self.settings.ports.as_ref());
+        let at = open.service.listen(listen)?;
+        open.port = Some(at.port());
+        self.ports.insert(name.to_string(), at.port());
+        Ok(())
+    }
+
+    fn listen_at(&self, proxy: &Proxy, wanted: &[SocketAddr]) -> Vec<userspace::Error> {
+        let Some(Open { service, .. }) = self.open.get(&proxy.name) else {
+            return Vec::new();
+        };
+        leave(service, wanted);
+        let listen = |at: &SocketAddr| {
+            let gate = self.gate(proxy, *at);
+            if service.set_gate(*at, gate.clone()) {
+                return Ok(*at);
+            }
+            service.listen(userspace::Listen {
+                address: Address::At(*at),
+                // An address that the kernel has just been given may not be in use yet, as those of IPv6 for a second.
+                presence: Presence::Later,
+                gate,
+            })
+        };
+        wanted.iter().filter_map(|at| listen(at).err()).collect()
+    }
+
+    /// What holds for the clients of an address; none if nothing does.
+    fn gate(&self, proxy: &Proxy, at: SocketAddr) -> Option<Gate> {
+        let gate = proxy.gates.get(&at)?;
+        let carrier = ProxyName {
+            policy: TrafficPolicy::Cluster,
+            ..proxy.name.clone()
+        };
+        let carrier = self.open.get(&carrier).map(|open| &*open.service);
+        let allowed = gate.allowed.iter().map(sources).collect();
+        let inside = gate.inside.as_ref().map(sources);
+        Some(Gate::new(allowed, inside.zip(carrier)))
     }
 }
 
@@ -310,15 +365,25 @@ fn at_some_port(ip: IpAddr, ports: Option<&RangeInclusive<u16>>) -> userspace::L
             None => Address::At(SocketAddr::new(ip, 0)),
         },
         presence: Presence::Here,
+        gate: None,
     }
 }
 
-/// Closes a service that others may still hold to read its figures.
-fn close(service: &Service) {
-    for at in service.listeners() {
-        service.unlisten(at);
+/// Stops listening everywhere but here, and answers with where that was.
+fn leave(service: &Service, wanted: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut left = service.listeners();
+    left.retain(|at| !wanted.contains(at));
+    for at in &left {
+        service.unlisten(*at);
     }
-    service.set_endpoints(&[], Some(DRAIN));
+    left
+}
+
+fn sources(sources: &ferrovia_core::plan::userspace::Sources) -> Sources {
+    Sources {
+        nets: Arc::clone(&sources.nets),
+        itself: sources.itself,
+    }
 }
 
 /// A thread that panicked while it held the lock has left the map whole.

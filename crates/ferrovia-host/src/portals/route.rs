@@ -8,8 +8,6 @@ use crate::netlink::{
 };
 use crate::rtnetlink::{address, link, msg};
 
-/// Our mark as who put an address there. The kernel itself uses 1 to 3.
-const MARK: u8 = 0x66;
 /// The scope of an address that nothing outside of this machine is sent from.
 const SCOPE_HOST: u8 = 254;
 /// Of a route: where its kind is in the fixed header, the kind of those that end here, and the attribute of the destination.
@@ -92,12 +90,11 @@ pub(super) fn addresses(socket: &mut Socket) -> Result<Vec<Found>, Netlink> {
         msg::GET_ADDRESS,
         |w| w.raw(&[0; address::HEADER_LEN]),
         |all: &mut Vec<Found>, message| {
-            let origin = Attrs::of(message, address::HEADER_LEN).get(address::ORIGIN);
             if let (Some(interface), Some(ip)) = (number_of(message), addr::address(message)) {
                 all.push(Found {
                     interface,
                     ip,
-                    is_marked: origin.and_then(|origin| origin.u8()) == Some(MARK),
+                    is_marked: addr::is_of_services(message),
                 });
             }
         },
@@ -148,7 +145,7 @@ fn write_address(w: &mut Writer, interface: u32, ip: IpAddr) {
             w.bytes(address::LIFETIME, times.as_flattened());
         }
     }
-    w.bytes(address::ORIGIN, &[MARK]);
+    w.bytes(address::ORIGIN, &[address::OF_SERVICES]);
 }
 
 /// Asks for a change and waits for the kernel's word.

@@ -20,6 +20,8 @@ pub enum Failure {
     Unreachable,
     /// There is no endpoint.
     NoEndpoints,
+    /// The client is none that is let in.
+    NotAllowed,
     /// A limit of the engine or of this system was met: connections, descriptors, ports, memory.
     Limit,
     /// It was cut off by one of the two sides.
@@ -30,11 +32,12 @@ pub enum Failure {
 
 impl Failure {
     /// All of them, in the order of the figures.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Refused,
         Self::TimedOut,
         Self::Unreachable,
         Self::NoEndpoints,
+        Self::NotAllowed,
         Self::Limit,
         Self::Reset,
         Self::Other,
@@ -47,6 +50,7 @@ impl Failure {
             Self::TimedOut => "timed_out",
             Self::Unreachable => "unreachable",
             Self::NoEndpoints => "no_endpoints",
+            Self::NotAllowed => "not_allowed",
             Self::Limit => "limit",
             Self::Reset => "reset",
             Self::Other => "other",

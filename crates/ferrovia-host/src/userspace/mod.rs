@@ -1,8 +1,8 @@
 //! A TCP and UDP proxy in this process, which knows nothing of Kubernetes: addresses to listen on, endpoints to carry to.
 //!
 //! [`Engine`] runs a few threads, each with an event loop of its own (`worker.rs`). A [`Service`] is one service port: its listeners share
-//! the endpoints, the turn, and the memory of who got which endpoint (`balance.rs`). Changes reach the threads as messages (`shared.rs`);
-//! what is counted (`figures.rs`) is read without asking them.
+//! the endpoints, the turn, and the memory of who got which endpoint (`balance.rs`), and each may have a gate (`gate.rs`). Changes reach the
+//! threads as messages (`shared.rs`); what is counted (`figures.rs`) is read without asking them.
 //!
 //! - TCP (`tcp/`): a listener is shared by all threads, and the kernel wakes one of them. Dialling never waits; an endpoint that fails is
 //!   replaced by another one. Small flows are copied through one buffer a thread has, big ones go through a pipe without being copied. Both
@@ -12,11 +12,11 @@
 //!
 //! Unsafe code is in `sys.rs` and `datagrams.rs` only.
 
-mod balance;
 mod datagrams;
 mod engine;
 mod error;
 mod figures;
+mod gate;
 mod service;
 mod shared;
 mod slab;
@@ -27,9 +27,11 @@ mod timer;
 mod udp;
 mod worker;
 
+use crate::balance;
 pub use engine::{Engine, Options};
 pub use error::Error;
 pub use figures::{DIAL_BOUNDS, Failure, Figures};
+pub use gate::{Gate, Sources};
 pub use service::{Endpoint, EndpointFigures, Service};
 pub use socket::{Address, Listen, Presence};
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::gate::{Gate, Gateway};
 use super::shared::{Choice, ListenerId, Message, Port, Shared, State, Target, locked};
 use super::socket::{self, Listen, Opened};
 use super::{Error, Figures, Protocol};
@@ -49,7 +50,14 @@ pub struct EndpointFigures {
 pub struct Service {
     shared: Arc<Shared>,
     state: Arc<State>,
-    listeners: Mutex<HashMap<SocketAddr, ListenerId>>,
+    listeners: Mutex<HashMap<SocketAddr, Listener>>,
+}
+
+/// A listener that is open.
+#[derive(Debug)]
+struct Listener {
+    id: ListenerId,
+    gateway: Arc<Gateway>,
 }
 
 impl Service {
@@ -59,6 +67,11 @@ impl Service {
             state,
             listeners: Mutex::default(),
         }
+    }
+
+    /// The service port as the threads see it.
+    pub(super) fn state(&self) -> Arc<State> {
+        Arc::clone(&self.state)
     }
 
     /// The name it was given.
@@ -100,42 +113,55 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Taken`], [`Error::NotHere`] and [`Error::NoFreePort`], or another refusal of the system. Nothing else changes.
-    pub fn listen(&self, listen: Listen) -> Result<SocketAddr, Error> {
+    pub fn listen(&self, mut listen: Listen) -> Result<SocketAddr, Error> {
         let threads = self.shared.threads.len();
+        let gate = listen.gate.take();
         let (opened, address) =
             socket::open(&self.state.name, self.state.protocol, listen, threads)?;
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let service = &self.state;
+        let gateway = Arc::new(Gateway::new(address.ip(), gate));
         match opened {
             Opened::Tcp(socket) => {
-                let service = service.clone();
                 let port = Arc::new(Port {
                     id,
-                    service,
+                    service: service.clone(),
                     socket,
+                    gateway: gateway.clone(),
                 });
                 self.shared.tell_all(|| Message::ListenTcp(port.clone()));
             }
             Opened::Udp(sockets) => {
                 for (thread, socket) in self.shared.threads.iter().zip(sockets) {
-                    let service = service.clone();
                     thread.post(Message::ListenUdp(Port {
                         id,
-                        service,
+                        service: service.clone(),
                         socket,
+                        gateway: gateway.clone(),
                     }));
                 }
             }
         }
-        locked(&self.listeners).insert(address, id);
+        locked(&self.listeners).insert(address, Listener { id, gateway });
         Ok(address)
+    }
+
+    /// Replaces what holds for the clients of a listener; says whether there is one. Those that are connected stay.
+    pub fn set_gate(&self, address: SocketAddr, gate: Option<Gate>) -> bool {
+        let listeners = locked(&self.listeners);
+        let listener = listeners.get(&address);
+        if let Some(listener) = listener {
+            listener.gateway.set(gate);
+        }
+        listener.is_some()
     }
 
     /// Closes a listener; says whether there was one. When this returns the port is free, save that a program that is being started this
     /// very moment has copies of all descriptors, and those of UDP sockets count. Connections go on; flows of datagrams end, for nobody could
     /// answer their clients any more.
     pub fn unlisten(&self, address: SocketAddr) -> bool {
-        let id = locked(&self.listeners).remove(&address);
+        let listener = locked(&self.listeners).remove(&address);
+        let id = listener.map(|listener| listener.id);
         self.close(id.as_slice());
         id.is_some()
     }
@@ -213,7 +239,7 @@ impl Service {
 
     fn close_all(&self) {
         let listeners = std::mem::take(&mut *locked(&self.listeners));
-        let ids: Vec<ListenerId> = listeners.into_values().collect();
+        let ids: Vec<ListenerId> = listeners.values().map(|listener| listener.id).collect();
         self.close(&ids);
     }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::balance::Balancer;
 use super::figures::Counters;
-use super::{Protocol, sys};
+use super::gate::Gateway;
+use super::{Failure, Protocol, sys};
 
 /// Names a listener, for ever.
 pub(super) type ListenerId = u64;
@@ -76,6 +77,18 @@ pub(super) struct Port<S> {
     pub(super) id: ListenerId,
     pub(super) service: Arc<State>,
     pub(super) socket: S,
+    pub(super) gateway: Arc<Gateway>,
+}
+
+impl<S> Port<S> {
+    /// Who carries a client that called here; nobody, and that is counted, if it is not let in.
+    pub(super) fn admit(&self, client: IpAddr) -> Option<Arc<State>> {
+        let carrier = self.gateway.admit(client, &self.service);
+        if carrier.is_none() {
+            self.service.counters.failed(Failure::NotAllowed);
+        }
+        carrier
+    }
 }
 
 /// A connection that was accepted.

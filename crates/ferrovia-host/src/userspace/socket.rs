@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
-use super::{Error, Protocol, sys};
+use super::{Error, Gate, Protocol, sys};
 
 /// How many connections may wait to be accepted; the system's `somaxconn` may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -52,6 +52,8 @@ pub struct Listen {
     pub address: Address,
     /// Whether the address must be there.
     pub presence: Presence,
+    /// What holds for its clients; without one, all are let in.
+    pub gate: Option<Gate>,
 }
 
 impl From<SocketAddr> for Listen {
@@ -59,6 +61,7 @@ impl From<SocketAddr> for Listen {
         Self {
             address: Address::At(address),
             presence: Presence::Here,
+            gate: None,
         }
     }
 }

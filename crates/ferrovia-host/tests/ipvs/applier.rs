@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
-use ferrovia_core::dialect::ipset::{Kind, MAX_ENTRIES, Op as SetOp};
+use ferrovia_core::dialect::ipset::{Entry, Kind, MAX_ENTRIES, Op as SetOp};
 use ferrovia_core::dialect::ipvs::Op;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
@@ -14,7 +14,7 @@ use ferrovia_host::ipvs::IpvsApplier;
 use ferrovia_lab::uml::suite::Test;
 
 use crate::servers::{key, put, server};
-use crate::support::{entry, in_namespace, name, run};
+use crate::support::{in_namespace, name, run};
 
 pub(crate) const TESTS: [Test; 3] = [
     (
@@ -63,7 +63,7 @@ fn sample() -> IpvsPlan {
                 kind,
                 max: MAX_ENTRIES,
             },
-            SetOp::Add(set(), entry(kind, "10.96.0.1,tcp:80")),
+            SetOp::Add(set(), Entry::IpPort(key.address, key.protocol, key.port)),
         ]),
         Step::Servers(vec![
             Op::PutServer(server(key, "rr")),

@@ -167,6 +167,7 @@ fn a_range_gives_its_free_ports_and_then_says_so() {
         let listen = || Listen {
             address: Address::Range(ANYWHERE.ip(), 30000..=30003),
             presence: Presence::Here,
+            gate: None,
         };
         let mut ports: Vec<u16> = (0..3)
             .map(|_| service.listen(listen()).unwrap().port())
@@ -191,6 +192,7 @@ fn a_bound_socket_is_taken_over() {
         let listen = Listen {
             address: Address::Bound(listener.into()),
             presence: Presence::Here,
+            gate: None,
         };
         assert_eq!(service.listen(listen).unwrap(), address);
         assert_eq!(ask(address).unwrap(), server.port());

@@ -9,6 +9,11 @@ mod changes;
 mod choice;
 /// Endpoints that refuse, hang, reset; clients that do.
 mod faults;
+/// Clients that are told apart by their address.
+mod gates;
+/// Addresses that pass from one proxy to another.
+mod handover;
+mod interface;
 /// Very many connections, and too many.
 mod limits;
 /// Namespaces, servers, waiting.

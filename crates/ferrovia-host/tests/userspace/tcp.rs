@@ -214,6 +214,7 @@ fn both_families_and_an_address_that_comes_later() {
         let listen = Listen {
             address: Address::At(later),
             presence: Presence::Later,
+            gate: None,
         };
         service.listen(listen).unwrap();
         run("ip address add 198.51.100.7/32 dev lo");

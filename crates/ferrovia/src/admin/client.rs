@@ -176,14 +176,6 @@ impl Client {
     }
 }
 
-/// Asks the daemon at a socket.
-///
-/// # Errors
-/// As [`Client::get`].
-pub fn get(socket: &Path, path: &str) -> Result<Value, ClientError> {
-    Client::new(socket).get(path)
-}
-
 /// Makes a text fit for a parameter.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
@@ -238,14 +230,16 @@ mod tests {
             let _ = stream.read(&mut [0; 1024]);
             let _ = stream.write_all(answer.as_bytes());
         });
-        let got = get(&path, "overview");
+        let got = Client::new(&path).get("overview");
         server.join().unwrap();
         got
     }
 
     #[test]
     fn errors_are_one_line_that_says_what_to_try() {
-        let nobody = get(Path::new("/nonexistent/admin.sock"), "overview").unwrap_err();
+        let nobody = Client::new("/nonexistent/admin.sock")
+            .get("overview")
+            .unwrap_err();
         assert!(matches!(nobody, ClientError::NoDaemon(_)));
         let other = "HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"version\":\"0.0\"}";
         let other = answered(other).unwrap_err();

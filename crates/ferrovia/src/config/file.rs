@@ -2,13 +2,20 @@
 //! and served at `/configz`.
 //!
 //! Fields are as they come: an empty text or a zero is often the same as nothing, as it is to kube-proxy, and `defaults.rs`
-//! fills it in. What may be absent and zero with different meanings is an `Option`.
+//! fills it in. What may be absent and zero with different meanings is an `Option`. `logging.rs` has the section that all of Kubernetes'
+//! programs share, `ours.rs` what kube-proxy does not have.
+
+mod logging;
+mod ours;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::duration::{GoDuration, text_or_nanoseconds};
+use super::duration::GoDuration;
+
+pub use self::logging::{LogOptions, LogStream, Logging, VModule};
+pub use self::ours::{Admin, EgressMasquerade, Ferrovia, FerroviaIpvs, FerroviaUserspace, Web};
 
 /// The one `apiVersion` there is.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -89,7 +96,7 @@ pub struct Document {
     /// Limits and time-outs of connection tracking.
     #[serde(deserialize_with = "or_default")]
     pub conntrack: Conntrack,
-    /// How often everything is read anew from the API server.
+    /// How often kube-proxy tells itself of all objects again; read and written, not used.
     #[serde(deserialize_with = "or_default")]
     pub config_sync_period: GoDuration,
     /// The ports that the userspace mode may proxy by. In other modes without effect, and written as empty as kube-proxy writes it.
@@ -122,72 +129,6 @@ pub struct ClientConnection {
     /// Requests at once before `qps` holds.
     #[serde(deserialize_with = "or_default")]
     pub burst: i32,
-}
-
-/// `logging`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Logging {
-    /// `text` or `json`.
-    #[serde(deserialize_with = "or_default")]
-    pub format: String,
-    /// How often buffered lines are written.
-    #[serde(deserialize_with = "text_or_nanoseconds")]
-    pub flush_frequency: GoDuration,
-    /// How much is logged.
-    #[serde(deserialize_with = "or_default")]
-    pub verbosity: u32,
-    /// How much single source files log.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
-    pub vmodule: Vec<VModule>,
-    /// Options of the two formats.
-    #[serde(deserialize_with = "or_default")]
-    pub options: LogOptions,
-}
-
-/// One entry of `logging.vmodule`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct VModule {
-    /// Pattern for the name of a source file without extension.
-    #[serde(deserialize_with = "or_default")]
-    pub file_pattern: String,
-    /// How much it logs.
-    #[serde(deserialize_with = "or_default")]
-    pub verbosity: u32,
-}
-
-/// `logging.options`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
-pub struct LogOptions {
-    /// For `text`.
-    #[serde(deserialize_with = "or_default")]
-    pub text: LogStream,
-    /// For `json`.
-    #[serde(deserialize_with = "or_default")]
-    pub json: LogStream,
-}
-
-/// Where lines go.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct LogStream {
-    /// Information to standard output, errors to standard error.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub split_stream: bool,
-    /// How much of standard output is buffered, as the API writes quantities.
-    #[serde(deserialize_with = "quantity")]
-    pub info_buffer_size: String,
-}
-
-impl Default for LogStream {
-    fn default() -> Self {
-        Self {
-            split_stream: false,
-            info_buffer_size: "0".to_owned(),
-        }
-    }
 }
 
 /// `iptables`.
@@ -315,90 +256,6 @@ pub struct Conntrack {
     pub udp_stream_timeout: GoDuration,
 }
 
-/// `ferrovia`: what kube-proxy does not have.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Ferrovia {
-    /// Count connections; absent means yes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub counters: Option<bool>,
-    /// Folder of manifests to use in place of an API server.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub manifests: String,
-    /// What becomes of packets to a Service without any endpoints: `reject` or `drop`; empty means the first.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub no_endpoints: String,
-    /// What pods send out of the cluster.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub egress_masquerade: EgressMasquerade,
-    /// What kube-proxy's ipvs mode does not have.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub ipvs: FerroviaIpvs,
-    /// Where commands ask the daemon.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub admin: Admin,
-    /// The page for people.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub web: Web,
-    /// For the userspace mode.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub userspace: FerroviaUserspace,
-}
-
-/// `ferrovia.admin`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Admin {
-    /// Path of the socket; absent means the default, empty means none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub socket: Option<String>,
-}
-
-/// `ferrovia.web`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Web {
-    /// Where the page is served; absent means the default, empty or port 0 means nowhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bind_address: Option<String>,
-}
-
-/// `ferrovia.userspace`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FerroviaUserspace {
-    /// How clients' packets come to the proxy: `iptables` or `bind`; empty means the first.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub portals: String,
-    /// The interface that `bind` puts service addresses on; empty means one of our own.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub interface: String,
-    /// How long a flow of UDP lives without any datagram; 0 means the default.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
-    pub udp_idle_timeout: GoDuration,
-}
-
-/// `ferrovia.ipvs`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct FerroviaIpvs {
-    /// Where a policy wants local endpoints and there are none, use the others, as kube-proxy's ipvs mode does.
-    #[serde(deserialize_with = "or_default")]
-    pub local_fallback: bool,
-}
-
-/// `ferrovia.egressMasquerade`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EgressMasquerade {
-    /// Give it this node's address as source.
-    #[serde(deserialize_with = "or_default")]
-    pub enabled: bool,
-    /// Ranges that are reached under the pod's own address besides the cluster's.
-    #[serde(rename = "exceptCIDRs")]
-    pub except_cidrs: Option<Vec<String>>,
-}
-
 impl Document {
     /// One with every field that can be left out put in: its keys are all keys there are.
     pub(super) fn with_every_field() -> Self {
@@ -464,21 +321,4 @@ fn short_number<S: Serializer>(number: &f32, serializer: S) -> Result<S::Ok, S::
         (_, Ok(decimal)) => serializer.serialize_f64(decimal),
         _ => serializer.serialize_f32(*number),
     }
-}
-
-/// A quantity is a text such as `64Ki`, or a bare number.
-fn quantity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Quantity {
-        Number(u64),
-        Text(String),
-    }
-    let quantity = Option::<Quantity>::deserialize(deserializer)?;
-    Ok(match quantity {
-        None => "0".to_owned(),
-        Some(Quantity::Number(number)) => number.to_string(),
-        Some(Quantity::Text(text)) if text.is_empty() => "0".to_owned(),
-        Some(Quantity::Text(text)) => text,
-    })
 }

@@ -51,7 +51,7 @@ pub struct Config {
     pub bind_address: Option<IpAddr>,
     /// How often things happen.
     pub pace: Pace,
-    /// How often everything is looked at anew.
+    /// How often kube-proxy tells itself of all objects again. Nobody asks for it here: what is in the kernel is compared every sync period.
     pub config_sync_period: Duration,
     /// Elements in the kernel count connections.
     pub counters: bool,
@@ -69,7 +69,7 @@ pub struct Config {
     pub bind_hard_fail: bool,
     /// Serve profiles where metrics are served.
     pub profiling: bool,
-    /// Serve the metrics that this version hides.
+    /// Serve the metrics that this version hides, of which there are none.
     pub show_hidden_metrics: bool,
     /// For `/proc/self/oom_score_adj`, -1000 to 1000.
     pub oom_score_adj: i32,
@@ -187,7 +187,7 @@ impl std::fmt::Debug for ConfigFile {
 pub struct Remark {
     /// It is likely not what was meant.
     pub is_warning: bool,
-    /// What.
+    /// What there is to tell.
     pub text: String,
 }
 

@@ -90,7 +90,7 @@ pub struct Finding {
 /// Something that could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unseen {
-    /// What.
+    /// What it is.
     pub what: String,
     /// Why not, and what would help.
     pub why: String,

@@ -26,7 +26,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 use self::layer::KlogLayer;
 use self::output::Output;
 use self::verbosity::{Verbosity, VerbosityFilter};
-pub use self::vmodule::{FileVerbosity, VmoduleError, parse_vmodule};
+pub use self::vmodule::FileVerbosity;
 
 /// For developers: if set, it decides what is logged, in the language of `tracing_subscriber`'s filters, instead of `-v` and `--vmodule`.
 const OVERRIDE: &str = "FERROVIA_LOG";
@@ -108,11 +108,6 @@ pub struct LogControl {
 }
 
 impl LogControl {
-    /// What `-v` is now.
-    pub fn verbosity(&self) -> u32 {
-        self.verbosity.level()
-    }
-
     /// Changes `-v` for all that is logged from now on. Without effect, but for a warning, if the environment decides what is logged.
     pub fn set_verbosity(&self, level: u32) {
         if self.is_overridden {

@@ -9,56 +9,6 @@ pub struct FileVerbosity {
     pub verbosity: u32,
 }
 
-/// What is wrong with a `--vmodule`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VmoduleError {
-    /// An entry is not a pattern and a number.
-    #[error("{0:?} is not pattern=N: give a comma-separated list such as engine=4,folder=6")]
-    Entry(String),
-    /// The number is none, or too large.
-    #[error("{number:?} for {pattern:?} is not a verbosity: give a number from 0 to {max}", max = i32::MAX)]
-    Number {
-        /// The entry's left side.
-        pattern: String,
-        /// Its right side.
-        number: String,
-    },
-}
-
-/// Reads `--vmodule`'s value, a comma-separated list of `pattern=N`. Empty entries are left out, as klog does.
-///
-/// # Errors
-/// If an entry is something else.
-pub fn parse_vmodule(list: &str) -> Result<Vec<FileVerbosity>, VmoduleError> {
-    list.split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-        .map(parse_entry)
-        .collect()
-}
-
-fn parse_entry(entry: &str) -> Result<FileVerbosity, VmoduleError> {
-    let parts = entry.split_once('=');
-    let Some((pattern, number)) = parts.filter(|(pattern, _)| !pattern.is_empty()) else {
-        return Err(VmoduleError::Entry(entry.to_owned()));
-    };
-    // klog keeps it in 32 bits with a sign.
-    let verbosity = number
-        .parse()
-        .ok()
-        .filter(|&n| n <= i32::MAX.unsigned_abs());
-    let Some(verbosity) = verbosity else {
-        return Err(VmoduleError::Number {
-            pattern: pattern.to_owned(),
-            number: number.to_owned(),
-        });
-    };
-    Ok(FileVerbosity {
-        pattern: pattern.to_owned(),
-        verbosity,
-    })
-}
-
 /// What the first pattern that matches a source file says.
 pub(super) fn level_for(files: &[FileVerbosity], path: &str) -> Option<u32> {
     let path = path.strip_suffix(".rs").unwrap_or(path);
@@ -106,8 +56,16 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// The level for a path by a list such as `engine=4,nft*=2`.
     fn level(list: &str, path: &str) -> Option<u32> {
-        level_for(&parse_vmodule(list).unwrap(), path)
+        let entries = list.split(',').filter_map(|entry| entry.split_once('='));
+        let files: Vec<FileVerbosity> = entries
+            .map(|(pattern, verbosity)| FileVerbosity {
+                pattern: pattern.to_owned(),
+                verbosity: verbosity.parse().unwrap(),
+            })
+            .collect();
+        level_for(&files, path)
     }
 
     #[test]
@@ -137,23 +95,6 @@ mod tests {
     fn the_first_match_counts() {
         assert_eq!(level("a*=2,ab=9", "ab.rs"), Some(2));
         assert_eq!(level("ab=9,a*=2", "ab.rs"), Some(9));
-    }
-
-    #[test]
-    fn entries_are_a_pattern_and_a_number() {
-        assert_eq!(parse_vmodule(",a=1,,").unwrap().len(), 1);
-        for wrong in ["a", "=1", "a:1"] {
-            let error = parse_vmodule(wrong).unwrap_err();
-            assert_eq!(error, VmoduleError::Entry(wrong.into()));
-        }
-        for wrong in ["a=", "a=-1", "a=x", "a=1=2", "a=2147483648"] {
-            let error = parse_vmodule(wrong).unwrap_err();
-            assert!(matches!(error, VmoduleError::Number { .. }), "{error}");
-        }
-        assert_eq!(
-            parse_vmodule("a=2147483647").unwrap()[0].verbosity,
-            2_147_483_647
-        );
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Services that would behave differently.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use ferrovia_core::desired::NodePortSetting;
 use ferrovia_core::family::Family;
@@ -157,10 +156,8 @@ fn local_fallback(node: &Node<'_>) -> Option<Change> {
 }
 
 fn affinity_per_address(node: &Node<'_>) -> Option<Change> {
-    let has_several = |service: &Service| {
-        let addresses = service.external_ips.len() + service.load_balancer_ips.len();
-        has_node_port(service) || addresses > 0
-    };
+    let has_several =
+        |service: &Service| has_node_port(service) || service.outside_ips().next().is_some();
     for_services(
         node,
         "affinity-per-address",
@@ -171,17 +168,10 @@ fn affinity_per_address(node: &Node<'_>) -> Option<Change> {
 }
 
 fn held_addresses(node: &Node<'_>) -> Option<Change> {
-    let external = |service: &Service| -> Vec<IpAddr> {
-        let ips = service
-            .external_ips
-            .iter()
-            .chain(&service.load_balancer_ips);
-        ips.copied().collect()
-    };
     for_services(
         node,
         "addresses-on-the-node",
-        |service| !external(service).is_empty(),
+        |service| service.outside_ips().next().is_some(),
         "The node does not hold their external and load balancers' addresses any more (ipvs has them on kube-ipvs0): it answers neither ping nor ARP for them. Connections to their ports are served as before.",
         "See that something else brings the packets here (a load balancer, MetalLB, routes), and that nobody takes an answered ping for health.",
     )

@@ -75,6 +75,7 @@ impl fmt::Debug for Troubles {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::net::{Ipv4Addr, SocketAddr, TcpListener};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -112,6 +113,7 @@ mod tests {
                 policy: TrafficPolicy::Cluster,
             },
             listen: Listen::At(vec![at]),
+            gates: BTreeMap::new(),
             endpoints: Arc::from(Vec::<Endpoint>::new()),
             affinity: None,
         })

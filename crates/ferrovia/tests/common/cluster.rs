@@ -15,6 +15,7 @@ use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
 use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
+use ferrovia_host::portals::{InterfaceChoice, interface};
 use ferrovia_lab::case::Step;
 use ferrovia_lab::flow::Line;
 use ferrovia_lab::layout::Role;
@@ -188,15 +189,25 @@ impl<'w> Cluster<'w> {
         match self.way {
             Way::Nft | Way::Iptables(_) | Way::Ipvs => lines.collect(),
             Way::Userspace => lines.map(Line::proxied).collect(),
+            Way::Bound if step.has_flows_of("bound") => lines.map(Line::proxied).collect(),
             Way::Bound => {
-                let _inside = enter(self.world);
-                let now = ferrovia_host::addr::local_addresses().expect("addresses can be read");
+                let now = self.addresses_with_services();
                 let is_here = |ip| now.contains(&ip);
                 lines
                     .map(|line| line.proxied().refused_at(is_here))
                     .collect()
             }
         }
+    }
+
+    /// The node's addresses, those that bound portals put there included.
+    fn addresses_with_services(&self) -> Vec<IpAddr> {
+        let _inside = enter(self.world);
+        let of_services = Family::ALL.into_iter().flat_map(|family| {
+            let found = interface::addresses_on(&InterfaceChoice::Own, family);
+            found.expect("addresses can be read").0
+        });
+        self.addresses.iter().copied().chain(of_services).collect()
     }
 
     /// The flows whose fate a trace would predict wrongly.

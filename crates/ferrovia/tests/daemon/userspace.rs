@@ -180,6 +180,10 @@ fn bound_portals_need_no_rules() {
     node.expect(SERVED);
     assert_eq!(portals(&node), "");
     assert!(addresses().contains("10.96.0.10/32"), "{}", addresses());
+    // Node ports follow the node's addresses, and those of services are none of them.
+    node.on_node("ip", &["address", "add", "198.51.100.12/32", "dev", "lo"]);
+    node.expect_soon("node > 198.51.100.12:30080 => 10.244.2.10:8080 masq");
+    node.expect("pod-c > 10.96.0.10:30080 => refused");
     // Addresses are there from before, and a port that nobody has is refused.
     node.stop(libc::SIGKILL);
     node.expect("pod-c > 10.96.0.10:80 => refused");

@@ -5,6 +5,7 @@
 //! - `helm`: the chart, and what helm makes of it
 //! - `pods`: what holds for every pod: flags, configuration, probes, privileges
 //! - `role`: the daemon asks the API server for what its role allows, and the role allows nothing else
+//! - `authorities`: a machine without certificate authorities
 //! - `package`: the archive, the container recipes and the Debian package
 //! - `confinement`: system calls, AppArmor, systemd
 
@@ -13,6 +14,7 @@
     reason = "a test that cannot go on should fail there"
 )]
 
+mod authorities;
 mod confinement;
 mod helm;
 mod kustomize;

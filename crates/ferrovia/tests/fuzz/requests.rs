@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use ferrovia::admin::client::Client;
 use ferrovia_lab::Role;
 use ferrovia_lab::fuzz::Target;
 
@@ -103,7 +104,7 @@ fn still_well(node: &Node, socket: &Path) {
     assert!(node.is_running());
     let log = node.log();
     assert!(!log.contains("panicked"), "{log}");
-    let overview = ferrovia::admin::client::get(socket, "overview").unwrap();
+    let overview = Client::new(socket).get("overview").unwrap();
     assert_eq!(overview["node"], "node-1", "{overview}");
     node.expect("pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080");
     let _ = std::fs::remove_file(socket);

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use ferrovia::config::decode::decode;
-use ferrovia_core::dialect::ipset;
 use ferrovia_core::dialect::iptables::{Commits, canonical, leftovers, parse};
 use ferrovia_core::family::Family;
 use ferrovia_host::survey::chains::of_saved;
@@ -71,8 +70,6 @@ fn hostile_listings_are_read_as_far_as_they_make_sense() {
             b"--comment ",
             b"-j",
             b"-g",
-            b"add ",
-            b"create ",
             b"\xff",
             b"[1:2] ",
         ],
@@ -109,7 +106,6 @@ fn listing(text: &str) {
     for family in Family::ALL {
         of_saved(family, text);
     }
-    ipset::parse(text);
 }
 
 /// Goes into a log.

@@ -1,5 +1,6 @@
 //! What is measured, and how it is asked for.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -134,6 +135,7 @@ fn proxied() -> (Directory, Proxies) {
     let troubles = proxies.set(&[ProxyChange::Set(Proxy {
         name: name.clone(),
         listen: Listen::Portal(Ipv4Addr::LOCALHOST.into()),
+        gates: BTreeMap::new(),
         endpoints: addresses.map(endpoint).into(),
         affinity: None,
     })]);
@@ -152,7 +154,7 @@ fn every_series_has_its_name_type_labels_and_buckets() {
     exercise(&iptables);
     let (directory, _open) = proxied();
     iptables.count_proxies(directory, DEFAULT_MAX_SERIES);
-    let mut found = std::collections::BTreeMap::new();
+    let mut found = BTreeMap::new();
     for metrics in [&*nftables, &iptables] {
         exposed(metrics);
         found.extend(exposition::parse(&exposed(metrics)));

@@ -12,8 +12,17 @@ use serde_json::{Value, json};
 /// A browser needs a while to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
+/// What distributions and Google call it. Chrome first: Ubuntu's Chromium is a snap, which sees neither this machine's files nor its namespaces
+/// as other programs do. scripts/install-tools knows the same names.
+const NAMES: [&str; 4] = [
+    "google-chrome-stable",
+    "google-chrome",
+    "chromium",
+    "chromium-browser",
+];
+
 /// The shell gives the browser its pipes under the numbers it wants.
-const START: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
+const START: &str = "exec \"$2\" --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars --mute-audio \
     --user-data-dir=\"$1\" --remote-debugging-pipe about:blank 3<&0 4>&1 </dev/null >/dev/null 2>\"$1/log\"";
 
@@ -41,10 +50,11 @@ impl Browser {
             .exec(Role::Node, "sh")
             .args(["-c", START, "sh"])
             .arg(&profile)
+            .arg(program())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("chromium is needed; scripts/install-tools installs it");
+            .expect("a shell can be started");
         let pipe = child.stdin.take().expect("it is piped");
         let output = child.stdout.take().expect("it is piped");
         let (sender, messages) = channel();
@@ -253,6 +263,18 @@ impl Drop for Browser {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// The first of the names that is on the search path.
+fn program() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    NAMES
+        .iter()
+        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
+        .find(|candidate| candidate.exists())
+        .unwrap_or_else(|| {
+            panic!("one of {NAMES:?} is needed; `scripts/install-tools test` installs it")
+        })
 }
 
 fn evaluation(expression: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ferrovia::admin::client::{self, ClientError};
+use ferrovia::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
 
 use super::support::{wait, web};
@@ -133,7 +133,7 @@ fn a_port_that_is_taken_is_no_reason_to_end() {
 
 #[test]
 fn a_command_without_a_daemon_says_what_to_try() {
-    let error = client::get("/nonexistent/admin.sock".as_ref(), "overview");
+    let error = Client::new("/nonexistent/admin.sock").get("overview");
     let error = error.expect_err("there is none").to_string();
     assert!(
         error.contains("--manifests") && error.lines().count() == 1,

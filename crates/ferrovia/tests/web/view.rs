@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ferrovia::admin::client::{self, ClientError};
+use ferrovia::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ impl Viewed {
 
     /// Asks over the socket.
     pub(crate) fn try_ask(&self, path: &str) -> Result<Value, ClientError> {
-        client::get(&self.socket, path)
+        Client::new(&self.socket).get(path)
     }
 
     pub(crate) fn ask(&self, path: &str) -> Value {

@@ -150,7 +150,7 @@ fn the_winner_is_kept_right_through_any_changes() {
             staked.insert(n);
             claims.restate(&NONE, &one(1, &name), age);
         }
-        let all = claims.claimants.get(&claim(1)).map(|found| &found.all);
+        let all = claims.claimants.get(&claim(1)).map(Claimants::all);
         let oldest = all.and_then(|all| all.iter().min_by(|a, b| by_age(a, b)));
         assert_eq!(winner(&claims), oldest.map(|oldest| &oldest.port));
         assert_eq!(all.map_or(0, |all| all.len()), staked.len());

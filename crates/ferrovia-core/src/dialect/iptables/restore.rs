@@ -188,11 +188,6 @@ impl Section {
         line(&mut self.gone_chains, format_args!("-X {chain}"));
     }
 
-    /// What it does, line by line.
-    pub fn lines(&self) -> impl Iterator<Item = &str> {
-        self.parts().into_iter().flat_map(|part| part.lines())
-    }
-
     fn with_ports(&self, number: &impl Fn(&str) -> Option<u16>) -> Self {
         let fill = |part: &String| {
             let mut text = String::with_capacity(part.len());

@@ -27,6 +27,10 @@ fn good(spec: Value) -> Service {
     service
 }
 
+fn outside(service: &Service) -> Outside {
+    service.outside.as_deref().cloned().unwrap_or_default()
+}
+
 fn texts<T: ToString>(values: &[T]) -> Vec<String> {
     values.iter().map(ToString::to_string).collect()
 }
@@ -238,11 +242,18 @@ fn addresses_that_must_not_reach_the_kernel_are_dropped() {
         "255.255.255.255", "8.8.8.8", "2001:db8::1", "8.8.8.8", "", " ", "1.2.3", "::ffff:127.0.0.1",
         "::ffff:9.9.9.9"]}));
     assert_eq!(
-        texts(&service.external_ips),
+        texts(&outside(&service).external_ips),
         ["8.8.8.8", "2001:db8::1", "9.9.9.9"]
     );
     assert_eq!(fields.len(), 11);
     assert_eq!(fields[10], "spec.externalIPs[15]");
+}
+
+#[test]
+fn services_stay_small() {
+    // There are tens of thousands, and what only few have must not cost the others.
+    assert!(size_of::<Service>() <= 120);
+    assert_eq!(good(json!({})).outside, None);
 }
 
 #[test]
@@ -256,7 +267,7 @@ fn only_vips_of_the_load_balancer_count() {
     );
     let (service, warnings) = read(value).unwrap();
     assert_eq!(
-        texts(&service.load_balancer_ips),
+        texts(&outside(&service).load_balancer_ips),
         ["203.0.113.1", "203.0.113.2", "2001:db8::1"]
     );
     assert_eq!(warnings.len(), 1);
@@ -270,7 +281,7 @@ fn source_ranges_are_trimmed_and_masked() {
         json!({"loadBalancerSourceRanges": [" 10.1.2.0/28", "203.0.113.077/025", "fd00::5/64 "]}),
     );
     assert_eq!(
-        texts(&service.source_ranges),
+        texts(&outside(&service).source_ranges),
         ["10.1.2.0/28", "203.0.113.0/25", "fd00::/64"]
     );
 }
@@ -288,7 +299,7 @@ fn an_unreadable_range_never_opens_the_load_balancer() {
             json!({"status": {"loadBalancer": {"ingress": [
             {"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]}}}),
         );
-        texts(&read(value).unwrap().0.load_balancer_ips)
+        texts(&outside(&read(value).unwrap().0).load_balancer_ips)
     };
     assert_eq!(vips(json!(["10.0.0.0/99"])), [""; 0]);
     assert_eq!(vips(json!(["10.0.0.0/8", "fd00::/999"])), ["203.0.113.1"]);
@@ -509,7 +520,7 @@ proptest! {
         if let Ok((service, warnings)) = Service::parse(&object) {
             prop_assert!(!service.ports.is_empty());
             let ips = Family::ALL.iter().filter_map(|family| service.cluster_ips[*family]);
-            for ip in ips.chain(service.external_ips.iter().chain(&service.load_balancer_ips).copied()) {
+            for ip in ips.chain(service.outside_ips()) {
                 prop_assert_eq!(refused(ip), None);
                 prop_assert_eq!(ip, ip.to_canonical());
             }

@@ -128,11 +128,6 @@ impl Sim {
                 let set = sets.get_mut(name).ok_or("no such set")?;
                 ok(set.entries.remove(entry), "no such entry")
             }
-            ipset::Op::Flush(name) => {
-                let set = sets.get_mut(name).ok_or("no such set")?;
-                set.entries.clear();
-                Ok(())
-            }
             ipset::Op::Swap(one, other) => {
                 let first = sets.remove(one).ok_or("no such set")?;
                 let second = sets.remove(other).ok_or("no such set")?;

@@ -102,27 +102,28 @@ fn is_same(wanted: &Element, found: &ObservedElement) -> bool {
 /// Elements that several service ports may ask for, with the number of those that do.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    users: HashMap<(SetId, Key), u32>,
+    users: BTreeMap<SetId, HashMap<Key, u32>>,
 }
 
 impl Shared {
     /// One more user; true for the first.
     pub(super) fn acquire(&mut self, set: SetId, key: &Key) -> bool {
-        let users = self.users.entry((set, key.clone())).or_default();
+        let of_set = self.users.entry(set).or_default();
+        let users = of_set.entry(key.clone()).or_default();
         *users += 1;
         *users == 1
     }
 
     /// One user less; true for the last.
     pub(super) fn release(&mut self, set: SetId, key: &Key) -> bool {
-        let key = (set, key.clone());
-        match self.users.get_mut(&key) {
+        let of_set = self.users.entry(set).or_default();
+        match of_set.get_mut(key) {
             Some(users) if *users > 1 => {
                 *users -= 1;
                 false
             }
             Some(_) => {
-                self.users.remove(&key);
+                of_set.remove(key);
                 true
             }
             None => false,

@@ -1,39 +1,41 @@
 //! A service port without a packet filter: its proxies listen where clients call.
 //!
 //! Cluster IPs and external addresses are put on an interface, which makes this machine the one that answers for them. What no proxy listens
-//! for is refused by the kernel itself. Who a client is cannot be told before its connection is there, so a load balancer's address that is
-//! not for everyone is left closed.
+//! for is refused by the kernel itself. Node ports are listened for at each address of the node: a socket for all addresses would exclude those
+//! for single ones. Clients are told apart by a [`Gate`] once they have called, because only then is it known who they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ipnet::IpNet;
+
 use super::context::Context;
+use super::gate::{Gate, Sources};
 use super::proxy::{Listen, Proxy};
 use crate::desired::{Frontend, NodePortAddresses, ServicePort};
 use crate::family::Family;
 use crate::model::TrafficPolicy;
 
-/// The proxies of a service port.
+/// The proxies of a service port; that for policy Cluster comes first, because the other one may refer to it.
 pub(super) fn proxies(port: &ServicePort, context: &Context) -> Vec<Proxy> {
-    let mut listeners: BTreeMap<TrafficPolicy, BTreeSet<SocketAddr>> = BTreeMap::new();
+    let mut maker = Maker {
+        port,
+        context,
+        made: BTreeMap::new(),
+    };
     for frontend in &*port.frontends {
-        let at = match *frontend {
-            Frontend::LoadBalancer(_) if is_restricted(port) => continue,
-            Frontend::NodePort(number) => node_addresses(context)
-                .into_iter()
-                .map(|ip| SocketAddr::new(ip, number))
-                .collect(),
-            Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
-                vec![at]
-            }
-        };
-        let policy = port.policy(*frontend);
-        listeners.entry(policy).or_default().extend(at);
+        maker.frontend(*frontend);
     }
-    let listeners = listeners.into_iter().filter(|(_, at)| !at.is_empty());
-    listeners
-        .filter_map(|(policy, at)| Proxy::of(port, policy, Listen::At(at.into_iter().collect())))
-        .collect()
+    let made = maker.made.into_iter();
+    made.filter_map(|(policy, gates)| {
+        let listen = Listen::At(gates.keys().copied().collect());
+        let told_apart = gates.into_iter().filter(|(_, gate)| !gate.is_open());
+        Some(Proxy {
+            gates: told_apart.collect(),
+            ..Proxy::of(port, policy, listen)?
+        })
+    })
+    .collect()
 }
 
 /// The addresses a service port wants on the interface, each once.
@@ -43,31 +45,84 @@ pub(super) fn addresses(port: &ServicePort) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// What of a service port cannot be done.
-pub(super) fn note(port: &ServicePort) -> Option<String> {
-    is_restricted(port).then(|| {
-        format!(
-            "{}: portals that are bound cannot tell who may use the load balancer's address, so it is left closed; use another mode, or no loadBalancerSourceRanges",
-            port.key
-        )
-    })
+struct Maker<'a> {
+    port: &'a ServicePort,
+    context: &'a Context,
+    /// Where each proxy listens, and for whom. One that listens nowhere carries what another one accepts.
+    made: BTreeMap<TrafficPolicy, BTreeMap<SocketAddr, Gate>>,
 }
 
-fn is_restricted(port: &ServicePort) -> bool {
-    let is_balanced = |frontend: &Frontend| matches!(frontend, Frontend::LoadBalancer(_));
-    !port.source_ranges.is_empty() && port.frontends.iter().any(is_balanced)
-}
-
-fn node_addresses(context: &Context) -> Vec<IpAddr> {
-    let loopback = context
-        .options
-        .localhost_node_ports
-        .then(|| match context.family {
-            Family::V4 => IpAddr::from(Ipv4Addr::LOCALHOST),
-            Family::V6 => IpAddr::from(Ipv6Addr::LOCALHOST),
-        });
-    match &context.node.node_ports {
-        NodePortAddresses::Any => vec![context.listen()],
-        NodePortAddresses::Only(addresses) => addresses.iter().copied().chain(loopback).collect(),
+impl Maker<'_> {
+    fn frontend(&mut self, frontend: Frontend) {
+        for at in self.places(frontend) {
+            let (policy, gate) = self.way(frontend, at);
+            if gate.inside.is_some() {
+                self.made.entry(TrafficPolicy::Cluster).or_default();
+            }
+            self.made.entry(policy).or_default().insert(at, gate);
+        }
     }
+
+    /// Where clients call it.
+    fn places(&self, frontend: Frontend) -> Vec<SocketAddr> {
+        match frontend {
+            Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
+                vec![at]
+            }
+            Frontend::NodePort(number) => {
+                let all = node_port_addresses(self.context);
+                let all = all.map(|ip| SocketAddr::new(ip, number));
+                // The address and port that a Service lists are its own, though they are the node's too.
+                let listed = &self.context.listed;
+                all.filter(|at| !listed.has(*at, self.port.protocol()))
+                    .collect()
+            }
+        }
+    }
+
+    /// Whose endpoints clients of a frontend get, and which of them. Under policy Local, what comes from inside still goes to any endpoint: it
+    /// would not have left the cluster at a load balancer that knows where endpoints are.
+    fn way(&self, frontend: Frontend, at: SocketAddr) -> (TrafficPolicy, Gate) {
+        let mut gate = Gate {
+            allowed: self.allowed(frontend, at).into_iter().collect(),
+            inside: None,
+        };
+        let policy = self.port.policy(frontend);
+        if frontend.is_internal() || policy == TrafficPolicy::Cluster {
+            return (policy, gate);
+        }
+        let inside = self.context.inside.clone();
+        if self.port.local.is_empty() {
+            gate.allowed.push(inside);
+            return (TrafficPolicy::Cluster, gate);
+        }
+        gate.inside = Some(inside).filter(|_| !self.port.cluster.is_empty());
+        (policy, gate)
+    }
+
+    /// Who may use a frontend; none for everyone. The node may if a range has it: its own packets come from the address they are for. That a
+    /// range has the load balancer's address says nothing of the node.
+    fn allowed(&self, frontend: Frontend, at: SocketAddr) -> Option<Sources> {
+        let ranges = &self.port.source_ranges;
+        let is_balanced = matches!(frontend, Frontend::LoadBalancer(_));
+        (is_balanced && !ranges.is_empty()).then(|| Sources {
+            nets: ranges.iter().copied().collect(),
+            itself: (ranges.iter())
+                .any(|net| *net == IpNet::from(at.ip()) || self.context.covers_node(net)),
+        })
+    }
+}
+
+/// Where node ports answer.
+fn node_port_addresses(context: &Context) -> impl Iterator<Item = IpAddr> {
+    let addresses = match &context.node.node_ports {
+        NodePortAddresses::Any => &context.node.addresses,
+        NodePortAddresses::Only(addresses) => addresses,
+    };
+    let loopback = match context.family {
+        Family::V4 => IpAddr::from(Ipv4Addr::LOCALHOST),
+        Family::V6 => IpAddr::from(Ipv6Addr::LOCALHOST),
+    };
+    let loopback = Some(loopback).filter(|_| context.options.localhost_node_ports);
+    addresses.iter().copied().chain(loopback)
 }

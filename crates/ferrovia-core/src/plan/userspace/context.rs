@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::desired::NodeRules;
+use ipnet::IpNet;
+
+use super::gate::Sources;
+use super::listed::Listed;
+use crate::desired::{LocalDetector, NodeRules};
 use crate::dialect::iptables::{PortName, Target};
 use crate::family::Family;
 
@@ -36,22 +40,41 @@ pub(super) struct Context {
     pub(super) family: Family,
     pub(super) options: UserspaceOptions,
     pub(super) node: NodeRules,
+    /// Of the addresses of the node, what Services list as theirs. Rules need not know: their order sees to it.
+    pub(super) listed: Listed,
+    /// Clients inside the cluster, as far as they can be told by their address.
+    pub(super) inside: Sources,
 }
 
 impl Context {
-    pub(super) fn new(family: Family, options: UserspaceOptions, node: &NodeRules) -> Self {
+    pub(super) fn new(
+        family: Family,
+        options: UserspaceOptions,
+        node: &NodeRules,
+        listed: Listed,
+    ) -> Self {
+        let mut node = NodeRules {
+            // They mean nothing to this mode, so a change of them is none.
+            service_cidrs: Vec::new(),
+            masquerade_all: false,
+            masquerade_mark: 0,
+            ..node.clone()
+        };
+        if options.portals != Portals::Bind {
+            node.addresses = BTreeSet::new();
+        }
         Self {
             family,
             options,
-            node: NodeRules {
-                // They mean nothing to this mode, so a change of them is none.
-                service_cidrs: Vec::new(),
-                addresses: BTreeSet::new(),
-                masquerade_all: false,
-                masquerade_mark: 0,
-                ..node.clone()
-            },
+            listed,
+            inside: inside(&node),
+            node,
         }
+    }
+
+    /// An address of the node is in a range.
+    pub(super) fn covers_node(&self, net: &IpNet) -> bool {
+        self.node.addresses.iter().any(|ip| net.contains(ip))
     }
 
     /// The address that a proxy with a port of its own listens on.
@@ -85,4 +108,15 @@ impl Context {
             None => Target::Redirect(port),
         }
     }
+}
+
+/// The node itself and pods. Who has called does not say by which interface, so pods that are told by that count as everyone else.
+fn inside(node: &NodeRules) -> Sources {
+    let pods = match &node.local {
+        LocalDetector::Source(pods) => Some(*pods),
+        LocalDetector::Off | LocalDetector::Interface(_) | LocalDetector::InterfacePrefix(_) => {
+            None
+        }
+    };
+    Sources::node_and(node.addresses.iter().copied(), pods)
 }

@@ -1,8 +1,9 @@
 //! The userspace mode: every service port is proxied by this process, and rules or addresses lead its clients there.
 //!
 //! `proxy.rs` says what a proxy is, `portals.rs` which rules lead to it and `chains.rs` which chains they are in; `bind.rs` does without
-//! rules, on the service's own addresses. `full.rs` compares everything with what is there, and `writer.rs` puts rules into an order.
-//! `localhost.rs` is for other modes: node ports on loopback. `windows.rs` has the commands that would put addresses on an interface there. Opening
+//! rules, on the service's own addresses, where `gate.rs` tells clients apart and `listed.rs` says which of the node's addresses are not for node
+//! ports. `full.rs` compares everything with what is there, and `writer.rs` puts rules into an order.
+//! `localhost.rs` is for other modes: node ports on loopback. `windows.rs` has the commands that put addresses on an interface there. Opening
 //! sockets and moving bytes is left to the host crate. This file is the planner.
 //!
 //! A service port's rules follow from the port and the node's settings alone, and so do its proxies; nothing that was written is remembered.
@@ -16,6 +17,8 @@ mod bind;
 mod chains;
 mod context;
 mod full;
+mod gate;
+mod listed;
 pub mod localhost;
 mod portals;
 mod proxy;
@@ -27,12 +30,13 @@ mod writer;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use self::chains::Chain;
 pub use self::chains::{is_portal_chain, is_portal_or_egress_chain};
 use self::context::Context;
 pub use self::context::{Portals, UserspaceOptions};
+pub use self::gate::{Gate, Sources};
+use self::listed::Listed;
 use self::portals::Portal;
 pub use self::proxy::{Listen, Proxy, ProxyChange, ProxyName};
 use self::writer::Writer;
@@ -134,7 +138,8 @@ impl Planner for UserspacePlanner {
     type Plan = UserspacePlan;
 
     fn full(&mut self, desired: &Desired, observed: &Observed, found: Found) -> UserspacePlan {
-        let context = Context::new(self.family, self.options, &desired.node);
+        let listed = self.binds().then(|| Listed::of(desired));
+        let context = self.context_with(desired, listed.unwrap_or_default());
         let mut plan = if self.binds() {
             self.full_bind(desired, observed, &context)
         } else {
@@ -143,13 +148,13 @@ impl Planner for UserspacePlanner {
         // Said once, and not at every comparison.
         if self.context.replace(context).is_none() {
             let ports = desired.ports.values();
-            plan.notes = ports.flat_map(|port| self.notes(port)).collect();
+            plan.notes = ports.filter_map(|port| note(port)).collect();
         }
         plan
     }
 
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> UserspacePlan {
-        let new = Context::new(self.family, self.options, &desired.node);
+        let new = self.context_with(desired, self.listed_now(desired, delta));
         let old = self.context.take().unwrap_or_else(|| new.clone());
         let mut states: Vec<State<'_>> = Vec::new();
         if old != new {
@@ -166,7 +171,7 @@ impl Planner for UserspacePlanner {
             change_portals(&states, &old, &new)
         };
         let news = delta.ports.iter().filter_map(|change| change.new.as_ref());
-        plan.notes = news.flat_map(|port| self.notes(port)).collect();
+        plan.notes = news.filter_map(|port| note(port)).collect();
         self.context = Some(new);
         plan
     }
@@ -180,17 +185,20 @@ impl Planner for UserspacePlanner {
 type State<'a> = (Option<&'a ServicePort>, Option<&'a ServicePort>);
 
 impl UserspacePlanner {
-    /// What of a service port cannot be done.
-    fn notes(&self, port: &Arc<ServicePort>) -> Vec<String> {
-        let protocol = (!proxy::is_proxied(port)).then(|| {
-            let protocol = port.protocol();
-            format!(
-                "{}: the userspace mode cannot proxy {protocol}; it is refused",
-                port.key
-            )
-        });
-        let bound = self.binds().then(|| bind::note(port)).flatten();
-        protocol.into_iter().chain(bound).collect()
+    fn context_with(&self, desired: &Desired, listed: Listed) -> Context {
+        Context::new(self.family, self.options, &desired.node, listed)
+    }
+
+    /// What Services have at the node's addresses after a change.
+    fn listed_now(&self, desired: &Desired, delta: &Delta) -> Listed {
+        if !self.binds() {
+            return Listed::default();
+        }
+        let known = self.context.as_ref();
+        match known.filter(|old| old.node.addresses == desired.node.addresses) {
+            Some(old) => old.listed.after(desired, delta),
+            None => Listed::of(desired),
+        }
     }
 
     fn full_bind(
@@ -254,6 +262,17 @@ impl UserspacePlanner {
         }
         plan
     }
+}
+
+/// What of a service port cannot be done.
+fn note(port: &ServicePort) -> Option<String> {
+    (!proxy::is_proxied(port)).then(|| {
+        let protocol = port.protocol();
+        format!(
+            "{}: the userspace mode cannot proxy {protocol}; it is refused",
+            port.key
+        )
+    })
 }
 
 /// What changes in the portals of some service ports, and in the ways there if the node's settings are others.

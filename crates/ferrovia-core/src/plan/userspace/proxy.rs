@@ -1,9 +1,11 @@
 //! The sockets that service ports are proxied by.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::gate::Gate;
 use crate::desired::{Endpoint, ServicePort};
 use crate::model::{Algorithm, PortKey, Protocol, TrafficPolicy};
 
@@ -37,6 +39,8 @@ pub struct Proxy {
     pub name: ProxyName,
     /// Where clients reach it.
     pub listen: Listen,
+    /// Of the addresses it listens on, those where not all clients are treated alike.
+    pub gates: BTreeMap<SocketAddr, Gate>,
     /// Where it leads, sorted by address and port, none with weight 0. Never empty.
     pub endpoints: Arc<[Endpoint]>,
     /// Seconds a client sticks to its endpoint; none if it does not.
@@ -48,7 +52,7 @@ pub struct Proxy {
 pub enum Listen {
     /// On one port that whoever opens it chooses, at this address; rules lead there.
     Portal(IpAddr),
-    /// Where clients call, sorted.
+    /// Where clients call, sorted. Nowhere, if it only carries what another proxy accepts.
     At(Vec<SocketAddr>),
 }
 
@@ -62,7 +66,7 @@ pub enum ProxyChange {
 }
 
 impl Proxy {
-    /// The proxy of a service port under a policy; none if the policy has no endpoints, or a proxy cannot do the protocol.
+    /// The proxy of a service port under a policy, for whoever calls; none if the policy has no endpoints, or a proxy cannot do the protocol.
     pub(super) fn of(port: &ServicePort, policy: TrafficPolicy, listen: Listen) -> Option<Self> {
         let endpoints = port.endpoints(policy);
         if endpoints.is_empty() || !is_proxied(port) {
@@ -75,6 +79,7 @@ impl Proxy {
                 policy,
             },
             listen,
+            gates: BTreeMap::new(),
             endpoints: Arc::clone(endpoints),
             affinity: port.affinity.or(by_address.then_some(BY_ADDRESS)),
         })
@@ -123,6 +128,14 @@ impl fmt::Display for Proxy {
             write!(f, " affinity {seconds}s")?;
         }
         writeln!(f)?;
+        for (at, gate) in &self.gates {
+            for sources in &gate.allowed {
+                writeln!(f, "  at {at} only for {sources}")?;
+            }
+            if let Some(sources) = &gate.inside {
+                writeln!(f, "  at {at} to any endpoint for {sources}")?;
+            }
+        }
         for endpoint in self.endpoints.iter() {
             let at = SocketAddr::new(endpoint.ip, endpoint.port);
             writeln!(f, "  to {at} weight {}", endpoint.weight)?;

@@ -16,6 +16,7 @@ use super::connection::Connection;
 use crate::userspace::Failure;
 use crate::userspace::shared::{Accepted, ListenerId, Message, Port};
 use crate::userspace::slab::Key;
+use crate::userspace::socket;
 use crate::userspace::sys::{self, Watch};
 use crate::userspace::worker::{Context, Due, Token};
 
@@ -59,7 +60,7 @@ impl Tcp {
             let Some(port) = self.listeners.get(key) else {
                 return;
             };
-            let service = port.service.clone();
+            let service = &port.service;
             if context.shared.open.load(Ordering::Relaxed) >= context.shared.most_connections {
                 service.counters.failed(Failure::Limit);
                 let most = context.shared.most_connections;
@@ -70,14 +71,18 @@ impl Tcp {
                 );
             }
             match sys::accept(&port.socket) {
-                Ok((stream, client)) => {
-                    let accepted = Accepted {
-                        stream,
-                        client,
-                        service,
-                    };
-                    self.place(context, accepted);
-                }
+                Ok((stream, client)) => match port.admit(client.ip()) {
+                    Some(service) => {
+                        let accepted = Accepted {
+                            stream,
+                            client,
+                            service,
+                        };
+                        self.place(context, accepted);
+                    }
+                    // It is told at once that nobody will answer.
+                    None => socket::reset_on_close(&stream),
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if Failure::of(&error) == Failure::Limit => {
                     service.counters.failed(Failure::Limit);

@@ -9,13 +9,14 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::flow::{Flow, Flows, Peer};
 use self::outbox::Outbox;
 use self::spares::Spares;
 use super::datagrams::Batch;
-use super::shared::{ListenerId, Port};
+use super::shared::{ListenerId, Port, State};
 use super::slab::{Key, Slab};
 use super::sys::Watch;
 use super::worker::{Context, Due, Token};
@@ -231,14 +232,21 @@ impl Udp {
             }
             self.end(key);
         }
+        // Asked first: nobody's flow ends for the sake of a client that is not let in.
+        let service = self.ports.get(port)?.port.admit(peer.client.ip())?;
         while self.flows.is_full() {
             self.end_oldest()?;
         }
-        self.new_flow(context, port, peer)
+        self.new_flow(context, port, peer, service)
     }
 
-    fn new_flow(&mut self, context: &mut Context, port: Key, peer: Peer) -> Option<Key> {
-        let service = self.ports.get(port)?.port.service.clone();
+    fn new_flow(
+        &mut self,
+        context: &mut Context,
+        port: Key,
+        peer: Peer,
+        service: Arc<State>,
+    ) -> Option<Key> {
         let Some(target) = service.pick(context.now, peer.client.ip(), &[]) else {
             service.counters.failed(Failure::NoEndpoints);
             return None;

@@ -69,6 +69,17 @@ pub enum AccessError {
         /// What is wrong.
         what: String,
     },
+    /// The kubeconfig names no authority, and the machine has none.
+    #[error(
+        "cannot check who {server} is: this machine's certificate authorities cannot be used ({what}); name the cluster's as \
+         certificate-authority in the kubeconfig, or install the package ca-certificates"
+    )]
+    NoAuthority {
+        /// The server.
+        server: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A certificate, a key or another means of connecting cannot be used.
     #[error("cannot prepare to connect to {server}: {what}")]
     Connection {

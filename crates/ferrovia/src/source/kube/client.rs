@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client as HttpClient, connect::Connect};
 use hyper_util::rt::TokioExecutor;
-use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _};
+use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _, RustlsTlsError};
 use kube::{Client, Config, Error};
 use tower::{BoxError, ServiceExt as _};
 
@@ -23,10 +24,20 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Connections that nobody uses are closed after this long.
 const IDLE: Duration = Duration::from_secs(30);
 
+/// The most that is read from a connection at once. As much is taken together (see `chunks.rs`), and a watch, which lasts for ever, keeps the
+/// room that its first list needed.
+const READ_AT_ONCE: usize = 64 * 1024;
+
 /// Makes the client. May run the kubeconfig's exec plugin, and blocks while it does. Needs a tokio runtime round it.
 pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
     // Retries are ours: they must show in the metrics and respect the back-off.
     config.default_retry = false;
+    let names_authority = config.root_cert.is_some();
+    if !names_authority && !checks_certificates(&config) {
+        // The library would look for this machine's authorities all the same, and fail where there are none, as in an image of nothing but
+        // our binary.
+        config.root_cert = Some(Vec::new());
+    }
     let command = config
         .auth_info
         .exec
@@ -38,7 +49,22 @@ pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
     } else {
         direct(&config)
     };
-    client.map_err(|error| explain(&server, command, &error))
+    client.map_err(|error| match error {
+        Error::RustlsTls(RustlsTlsError::AddRootCertificate(what)) if !names_authority => {
+            AccessError::NoAuthority {
+                server,
+                what: what.to_string(),
+            }
+        }
+        error => explain(&server, command, &error),
+    })
+}
+
+/// Whether a certificate will be looked at: the server's, or that of a proxy before it.
+fn checks_certificates(config: &Config) -> bool {
+    let is_tls = |address: &Uri| address.scheme_str() == Some("https");
+    let proxy = config.proxy_url.as_ref();
+    !config.accept_invalid_certs && (is_tls(&config.cluster_url) || proxy.is_some_and(is_tls))
 }
 
 /// The library's own stack, but for one thing: dead peers are noticed.
@@ -68,6 +94,7 @@ fn pooled<C: Connect + Clone>(connector: C) -> HttpClient<C, Body> {
     HttpClient::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(4)
+        .http1_max_buf_size(READ_AT_ONCE)
         .build(connector)
 }
 

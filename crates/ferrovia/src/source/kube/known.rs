@@ -16,7 +16,7 @@ pub(super) struct Known {
     objects: HashMap<Box<str>, Entry>,
     /// Objects that exist but could never be read, and the list they were last seen in.
     unread: HashMap<Box<str>, u32>,
-    gone: VecDeque<(Box<str>, Box<str>)>,
+    gone: VecDeque<(Box<str>, Version)>,
     /// Which list an object was last seen in.
     list: u32,
     /// The list in progress held something without a readable name, which may be any object it seems to lack.
@@ -25,8 +25,15 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 struct Entry {
-    version: Box<str>,
+    version: Version,
     list: u32,
+}
+
+/// A version as it is kept. Nearly all are numbers, which need no memory of their own.
+#[derive(Debug, PartialEq, Eq)]
+enum Version {
+    Number(u64),
+    Text(Box<str>),
 }
 
 impl Known {
@@ -39,8 +46,8 @@ impl Known {
 
     /// An object of a list, which is believed whatever was known: a server restored from a backup has older versions. `true` for news.
     pub(super) fn listed(&mut self, object: &Identity) -> bool {
-        let is_same =
-            |known: &Entry| !object.version.is_empty() && *known.version == object.version;
+        let version = Version::new(&object.version);
+        let is_same = |known: &Entry| !object.version.is_empty() && known.version == version;
         let is_news = !self.objects.get(object.key.as_str()).is_some_and(is_same);
         self.put(object);
         is_news
@@ -79,8 +86,8 @@ impl Known {
             let mut gone = self.gone.iter().rev();
             gone.find_map(|(key, version)| (**key == object.key).then_some(version))
         });
-        if known.is_some_and(|known| **known == object.version || is_before(&object.version, known))
-        {
+        let version = Version::new(&object.version);
+        if known.is_some_and(|known| *known == version || version.is_before(known)) {
             return false;
         }
         self.put(object);
@@ -91,7 +98,8 @@ impl Known {
     pub(super) fn deleted(&mut self, object: &Identity) -> bool {
         let key = object.key.as_str();
         self.unread.remove(key);
-        let is_late = |known: &Entry| is_before(&object.version, &known.version);
+        let version = Version::new(&object.version);
+        let is_late = |known: &Entry| version.is_before(&known.version);
         if self.objects.get(key).is_some_and(is_late) {
             return false;
         }
@@ -99,8 +107,7 @@ impl Known {
         if self.gone.len() == REMEMBERED {
             self.gone.pop_front();
         }
-        self.gone
-            .push_back((key.into(), object.version.as_str().into()));
+        self.gone.push_back((key.into(), version));
         was_known
     }
 
@@ -119,7 +126,7 @@ impl Known {
     fn put(&mut self, object: &Identity) {
         self.unread.remove(object.key.as_str());
         let entry = Entry {
-            version: object.version.as_str().into(),
+            version: Version::new(&object.version),
             list: self.list,
         };
         // Most objects are known already, and then the key need not be made anew.
@@ -132,15 +139,41 @@ impl Known {
     }
 }
 
+impl Version {
+    /// A number that is not written as numbers usually are stays a text, so that no two versions become one.
+    fn new(text: &str) -> Self {
+        let is_usual = text == "0" || !text.starts_with(['0', '+']);
+        match text.parse() {
+            Ok(number) if is_usual => Self::Number(number),
+            _ => Self::Text(text.into()),
+        }
+    }
+
+    /// As [`is_before`].
+    fn is_before(&self, other: &Self) -> bool {
+        are_in_order(self.number(), other.number())
+    }
+
+    fn number(&self) -> Option<u128> {
+        match self {
+            Self::Number(number) => Some((*number).into()),
+            Self::Text(text) => number(text),
+        }
+    }
+}
+
 /// Whether a version is older than another.
 ///
 /// Versions are the server's business, but since Kubernetes 1.35 it is documented that those of one resource are whole numbers that
 /// grow, as they always were. Anything else has no order here.
 pub(super) fn is_before(version: &str, other: &str) -> bool {
-    match (number(version), number(other)) {
-        (Some(version), Some(other)) => version < other,
-        _ => false,
-    }
+    are_in_order(number(version), number(other))
+}
+
+fn are_in_order(version: Option<u128>, other: Option<u128>) -> bool {
+    version
+        .zip(other)
+        .is_some_and(|(version, other)| version < other)
 }
 
 fn number(version: &str) -> Option<u128> {
@@ -241,6 +274,10 @@ mod tests {
         assert!(known.applied(&object("a", "zz")));
         assert!(known.applied(&object("a", "aa")));
         assert!(!known.applied(&object("a", "aa")));
+        assert!(known.applied(&object("b", "007")));
+        assert!(known.applied(&object("b", "7")), "another version");
+        assert!(known.applied(&object("b", "18446744073709551616")));
+        assert!(!known.applied(&object("b", "18446744073709551615")), "late");
         assert!(!is_before("+1", "2"));
         assert!(!is_before("", "2"));
         assert!(is_before("9", "10"));

@@ -54,7 +54,7 @@ pub(super) const SOURCES: &[Flag] = &[
         "config-sync-period",
         Value("TIME"),
         "15m0s",
-        "How often all objects are looked at anew",
+        "Without effect, accepted because kube-proxy has it",
         |t, v| put(&mut t.document.config_sync_period, any(v)),
     ),
 ];

@@ -11,7 +11,7 @@ const MOST_CLIENTS: usize = 1 << 16;
 
 /// The endpoints of one service port and who got which.
 #[derive(Debug, Default)]
-pub(super) struct Balancer {
+pub(crate) struct Balancer {
     candidates: Vec<Candidate>,
     /// All weights are alike, so that taking turns is a matter of counting.
     even: bool,
@@ -36,7 +36,7 @@ struct Chosen {
 
 impl Balancer {
     /// Replaces the endpoints. Clients of those that stay keep them, and those that stay keep their turn.
-    pub(super) fn set_endpoints(&mut self, endpoints: impl Iterator<Item = (SocketAddr, u16)>) {
+    pub(crate) fn set_endpoints(&mut self, endpoints: impl Iterator<Item = (SocketAddr, u16)>) {
         let before: HashMap<SocketAddr, usize> = (self.candidates.iter().enumerate())
             .map(|(place, candidate)| (candidate.address, place))
             .collect();
@@ -67,7 +67,7 @@ impl Balancer {
     }
 
     /// Clients return to their endpoint until they have stayed away for so long; without a time they do not.
-    pub(super) fn set_affinity(&mut self, affinity: Option<Duration>) {
+    pub(crate) fn set_affinity(&mut self, affinity: Option<Duration>) {
         self.affinity = affinity;
         if affinity.is_none() {
             self.clients = HashMap::new();
@@ -76,7 +76,7 @@ impl Balancer {
 
     /// The place of the endpoint for a client's next connection. Those that were tried for it in vain are chosen again only if there is no
     /// other; that one was tried also ends a client's claim to the endpoint it had.
-    pub(super) fn pick(
+    pub(crate) fn pick(
         &mut self,
         now: Instant,
         client: IpAddr,
@@ -99,7 +99,7 @@ impl Balancer {
     }
 
     /// Ends a client's claim to its endpoint.
-    pub(super) fn forget(&mut self, client: IpAddr) {
+    pub(crate) fn forget(&mut self, client: IpAddr) {
         self.clients.remove(&client);
     }
 
@@ -163,7 +163,7 @@ impl Balancer {
     }
 
     /// Forgets clients whose time is over.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         let limit = self.affinity.unwrap_or_default();
         self.clients
             .retain(|_, chosen| now.saturating_duration_since(chosen.used) < limit);
