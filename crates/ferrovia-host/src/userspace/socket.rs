@@ -150,6 +150,13 @@ pub(super) fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+/// Has a listener hear nobody from now on, by making itself its only peer: what others send to its port is refused. To be done before it is closed,
+/// because a program that is just being started has a copy of every descriptor, and would keep the socket hearing for that long.
+pub(super) fn deafen(listener: &UdpSocket) {
+    // That it fails, its address being gone already, changes little: it hears nobody without one.
+    let _ = listener.local_addr().and_then(|own| listener.connect(own));
+}
+
 /// Makes closing a connection a reset, which also throws away what was not sent.
 pub(super) fn reset_on_close(stream: &TcpStream) {
     // That it fails, the connection being gone already, changes nothing.
@@ -307,6 +314,27 @@ fn from_a_random_one(ports: &RangeInclusive<u16>) -> impl Iterator<Item = u16> +
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deaf_listener_refuses_though_somebody_has_a_copy() {
+        for loopback in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = UdpSocket::bind(loopback).unwrap();
+            let address = listener.local_addr().unwrap();
+            let _copy = listener.try_clone().unwrap();
+            let client = UdpSocket::bind(loopback).unwrap();
+            client.connect(address).unwrap();
+            client
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            client.send(b"heard").unwrap();
+            assert_eq!(listener.recv(&mut [0; 8]).unwrap(), 5);
+            deafen(&listener);
+            drop(listener);
+            client.send(b"unheard").unwrap();
+            let refusal = client.recv(&mut [0; 8]).unwrap_err();
+            assert_eq!(refusal.kind(), io::ErrorKind::ConnectionRefused);
+        }
+    }
 
     #[test]
     fn a_range_is_gone_through_once() {

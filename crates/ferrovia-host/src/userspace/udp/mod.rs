@@ -81,6 +81,7 @@ impl Udp {
             let Some(listener) = self.ports.remove(key) else {
                 continue;
             };
+            socket::deafen(&listener.port.socket);
             for flow in listener.flows.into_values() {
                 self.flows.remove(flow);
             }
