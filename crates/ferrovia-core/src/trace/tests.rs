@@ -25,9 +25,15 @@ const IPTABLES: TraceMode = TraceMode::Iptables {
 
 /// A node with a pod range and two addresses, and these objects.
 fn world(objects: impl IntoIterator<Item = Value>) -> World {
+    world_with(&["198.51.100.10/32"], objects)
+}
+
+/// The same with node ports on other addresses.
+fn world_with(node_ports: &[&str], objects: impl IntoIterator<Item = Value>) -> World {
+    let node_ports = node_ports.iter().map(|net| net.parse().unwrap());
     let mut world = World::new(Settings {
         local: LocalSetting::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
-        node_ports: NodePortSetting::Cidrs(vec!["198.51.100.10/32".parse().unwrap()]),
+        node_ports: NodePortSetting::Cidrs(node_ports.collect()),
         ..settings()
     });
     world.local_addresses = ["127.0.0.1", "198.51.100.10", "198.51.100.11"]
@@ -290,11 +296,19 @@ fn what_is_no_service_gets_hints() {
 
 #[test]
 fn modes_differ_on_loopback() {
-    let world = world(web(json!({"externalTrafficPolicy": "Local"})));
+    let objects = || web(json!({"externalTrafficPolicy": "Local"}));
+    for (range, outcome) in [
+        ("127.0.0.0/8", Outcome::Delivered),
+        ("127.0.2.0/28", Outcome::NotAService),
+    ] {
+        let world = world_with(&[range], objects());
+        let trace = ask(&world, IPTABLES, "127.0.0.1", "127.0.0.1:30080");
+        assert_eq!(trace.outcome, outcome, "{range}");
+    }
+    let world = world(objects());
     let to = |mode, to: &str| ask(&world, mode, "127.0.0.1", to);
     let ask = |mode| to(mode, "127.0.0.1:30080").outcome;
     assert_eq!(ask(NFT), Outcome::NotAService);
-    assert_eq!(ask(IPTABLES), Outcome::Delivered);
     assert_eq!(ask(TraceMode::Ipvs), Outcome::NotAService);
     assert_eq!(ask(BOUND), Outcome::Delivered);
     let with_proxy = TraceMode::Nftables {

@@ -111,6 +111,7 @@ mod tests {
             outcome(libc::EHOSTUNREACH),
             Outcome::Unreachable(libc::EHOSTUNREACH)
         );
-        assert!(matches!(outcome(libc::ECONNRESET), Outcome::Other(_)));
+        assert_eq!(outcome(libc::ECONNRESET), Outcome::Refused);
+        assert!(matches!(outcome(libc::EPIPE), Outcome::Other(_)));
     }
 }
