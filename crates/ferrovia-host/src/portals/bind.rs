@@ -64,7 +64,7 @@ impl Applier for BindApplier {
     }
 
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
-        // An address that is refused keeps no other service out; whoever was to listen on it lacks it, and that is told.
+        // An address that is refused keeps no other service out. It is told at the end, and all is compared and tried again.
         let added = self.interface.add(&plan.new_addresses);
         let troubles = self.proxies.change(&plan.proxies);
         self.tell(&troubles);
