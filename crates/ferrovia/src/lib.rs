@@ -12,6 +12,7 @@ pub mod conntrack;
 pub mod counters;
 pub mod doctor;
 pub mod families;
+mod fields;
 pub mod health;
 pub mod http;
 pub mod logging;

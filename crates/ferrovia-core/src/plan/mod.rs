@@ -1,10 +1,11 @@
-//! From what is wanted to what must be written, one folder a mode; [`conntrack`] is for all of them.
+//! From what is wanted to what must be written, one folder a mode; [`conntrack`] is for all of them, `listed.rs` for two.
 //!
 //! A planner is pure: it sees the desired state, what changed, and what is in the kernel, and answers with a plan that prints itself.
 
 pub mod conntrack;
 pub mod iptables;
 pub mod ipvs;
+mod listed;
 pub mod nft;
 pub mod userspace;
 

@@ -56,10 +56,3 @@ pub enum Error {
         source: io::Error,
     },
 }
-
-impl Error {
-    /// Whether it may succeed later without a change of what is asked: a port may become free, an address may appear.
-    pub fn may_pass(&self) -> bool {
-        !matches!(self, Self::Start { .. })
-    }
-}

@@ -74,16 +74,6 @@ impl Service {
         Arc::clone(&self.state)
     }
 
-    /// The name it was given.
-    pub fn name(&self) -> &str {
-        &self.state.name
-    }
-
-    /// What it carries.
-    pub fn protocol(&self) -> Protocol {
-        self.state.protocol
-    }
-
     /// Replaces the endpoints; of an address given twice the first counts. Connections to those that stay are not touched. Of those that
     /// go, TCP connections may go on for as long as `drain` says, without it until they end by themselves; flows of datagrams are dropped
     /// at once.
@@ -102,11 +92,6 @@ impl Service {
     /// How long a flow of datagrams lives without any. Flows that are there follow within seconds.
     pub fn set_idle_timeout(&self, idle: Duration) {
         self.state.set_idle(idle);
-    }
-
-    /// Forgets clients whose affinity is over. That is done as needed, too; this gives memory back.
-    pub fn expire_affinity(&self) {
-        locked(&self.state.choice).balancer.expire(Instant::now());
     }
 
     /// Opens a listener, in the network namespace of the caller; the address it has.
@@ -186,16 +171,6 @@ impl Service {
             figures: target.counters.read(),
         };
         endpoints.into_iter().map(read).collect()
-    }
-
-    /// Closes all listeners and gives up the service port. Its connections may go on for as long as `drain` says, without it until they end
-    /// by themselves.
-    pub fn remove(self, drain: Option<Duration>) {
-        self.close_all();
-        let gone = self.replace_endpoints(&[]);
-        if !gone.is_empty() {
-            self.retire(&gone, drain);
-        }
     }
 
     /// Takes over those endpoints that were there before, with all that was counted for them; those that were and are no more.

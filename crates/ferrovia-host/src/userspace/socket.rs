@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::RangeInclusive;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
@@ -29,8 +28,6 @@ pub enum Address {
     At(SocketAddr),
     /// At any free port of a range, tried from a random one on.
     Range(IpAddr, RangeInclusive<u16>),
-    /// At a TCP socket that is bound, and not yet listening or listening already. Not for UDP, where each thread needs a socket of its own.
-    Bound(OwnedFd),
 }
 
 /// Whether the address must be there.
@@ -41,8 +38,6 @@ pub enum Presence {
     Here,
     /// It may come later: it is bound as if it were there. Needs no right.
     Later,
-    /// It need never be: packets for it are brought to us by a rule. Needs the right to administer the network.
-    Elsewhere,
 }
 
 /// A listener to be opened.
@@ -104,10 +99,6 @@ pub(super) fn open(
                 ip,
                 ports,
             })
-        }
-        Address::Bound(fd) => {
-            let nowhere = SocketAddr::from(([0; 4], 0));
-            adopt(fd, protocol).map_err(|failed| failed.at(service, nowhere))
         }
     }
 }
@@ -266,32 +257,16 @@ fn unbound(address: SocketAddr, kind: Type, presence: Presence) -> Result<Socket
             .set_only_v6(true)
             .map_err(|error| Failed("keep it to its family", error))?;
     }
-    let (v4, v6) = match presence {
-        Presence::Here => return Ok(socket),
-        Presence::Later => (libc::IP_FREEBIND, libc::IPV6_FREEBIND),
-        Presence::Elsewhere => (libc::IP_TRANSPARENT, libc::IPV6_TRANSPARENT),
+    if presence == Presence::Here {
+        return Ok(socket);
+    }
+    let (level, option) = match address {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_FREEBIND),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_FREEBIND),
     };
-    let set = match address {
-        SocketAddr::V4(_) => sys::set_option(&socket, libc::IPPROTO_IP, v4, 1),
-        SocketAddr::V6(_) => sys::set_option(&socket, libc::IPPROTO_IPV6, v6, 1),
-    };
+    let set = sys::set_option(&socket, level, option, 1);
     set.map_err(|error| Failed("allow an address that is not on this machine", error))?;
     Ok(socket)
-}
-
-fn adopt(fd: OwnedFd, protocol: Protocol) -> Result<(Opened, SocketAddr), Failed> {
-    let socket = Socket::from(fd);
-    let kind = socket
-        .r#type()
-        .map_err(|error| Failed("read the kind of the socket", error))?;
-    if protocol != Protocol::Tcp || kind != Type::STREAM {
-        let error = io::Error::from_raw_os_error(libc::EPROTOTYPE);
-        return Err(Failed("use a bound socket that is not for TCP", error));
-    }
-    socket
-        .set_nonblocking(true)
-        .map_err(|error| Failed("make it non-blocking", error))?;
-    start_listening(socket)
 }
 
 fn local_address(socket: &Socket) -> Result<SocketAddr, Failed> {

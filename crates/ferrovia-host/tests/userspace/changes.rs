@@ -1,7 +1,7 @@
 //! Changes of endpoints and listeners, and whom they do not concern.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use ferrovia_host::userspace::{Address, Error, Listen, Presence, Protocol};
@@ -34,7 +34,7 @@ fn connections_outlive_changes_that_do_not_concern_them() {
         let refused = TcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         // Without a limit, not even the end of the service port concerns them.
-        service.remove(None);
+        drop(service);
         echoes(&mut stream).unwrap();
         assert_eq!(engine.open_connections(), 1);
     });
@@ -61,7 +61,7 @@ fn connections_of_an_endpoint_that_went_have_their_time() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         assert!(start.elapsed() >= drain);
         echoes(&mut streams[1]).unwrap();
-        service.remove(Some(Duration::ZERO));
+        service.set_endpoints(&[], Some(Duration::ZERO));
         let error = streams[1].read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     });
@@ -178,24 +178,6 @@ fn a_range_gives_its_free_ports_and_then_says_so() {
         assert!(error.to_string().contains("30000 to 30003"), "{error}");
         drop(held);
         assert_eq!(service.listen(listen()).unwrap().port(), 30002);
-    });
-}
-
-#[test]
-fn a_bound_socket_is_taken_over() {
-    in_namespace(|| {
-        let engine = engine();
-        let server = named_server();
-        let (service, _) = service(&engine, Protocol::Tcp, &[server]);
-        let listener = TcpListener::bind(ANYWHERE).unwrap();
-        let address: SocketAddr = listener.local_addr().unwrap();
-        let listen = Listen {
-            address: Address::Bound(listener.into()),
-            presence: Presence::Here,
-            gate: None,
-        };
-        assert_eq!(service.listen(listen).unwrap(), address);
-        assert_eq!(ask(address).unwrap(), server.port());
     });
 }
 

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::desired::{Desired, NodePortAddresses, NodeRules, ServicePort};
-use crate::dialect::ipvs::ServerKey;
+use crate::desired::{NodePortAddresses, NodeRules};
 use crate::family::Family;
 use crate::model::{Protocol, Scheduler};
+use crate::plan::listed::Listed;
 
 /// What is asked of the mode, and what the kernel can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) struct Context {
     pub(super) options: IpvsOptions,
     pub(super) node: NodeRules,
     /// Servers at the node's own addresses that are of Services which list such an address. They go before node ports of the same number.
-    pub(super) listed: BTreeSet<ServerKey>,
+    pub(super) listed: Listed,
 }
 
 impl Context {
@@ -59,7 +59,7 @@ impl Context {
         family: Family,
         options: &IpvsOptions,
         node: &NodeRules,
-        listed: BTreeSet<ServerKey>,
+        listed: Listed,
     ) -> Self {
         Self {
             listed,
@@ -88,14 +88,9 @@ impl Context {
         port: u16,
         protocol: Protocol,
     ) -> impl Iterator<Item = SocketAddr> {
-        let key = move |address: &IpAddr| ServerKey {
-            address: *address,
-            port,
-            protocol,
-        };
-        let free = move |address: &&IpAddr| !self.listed.contains(&key(address));
-        let addresses = self.node_port_addresses().iter().filter(free);
-        addresses.map(move |address| SocketAddr::new(*address, port))
+        let addresses = self.node_port_addresses().iter();
+        let all = addresses.map(move |address| SocketAddr::new(*address, port));
+        all.filter(move |at| !self.listed.has(*at, protocol))
     }
 
     /// An address of the node is in a range.
@@ -107,21 +102,4 @@ impl Context {
     pub(super) fn is_nodes(&self, ip: IpAddr) -> bool {
         self.node.addresses.contains(&ip)
     }
-}
-
-/// The servers at the node's addresses that Services list.
-pub(super) fn all_listed(desired: &Desired) -> BTreeSet<ServerKey> {
-    let ports = desired.ports.values();
-    ports.flat_map(|port| listed(port, &desired.node)).collect()
-}
-
-/// The servers of a service port at addresses of the node that its Service lists.
-pub(super) fn listed(port: &ServicePort, node: &NodeRules) -> impl Iterator<Item = ServerKey> {
-    let addresses = port.frontends.iter().filter_map(|f| f.address());
-    let own = addresses.filter(|at| node.addresses.contains(&at.ip()));
-    own.map(|at| ServerKey {
-        address: at.ip(),
-        port: at.port(),
-        protocol: port.protocol(),
-    })
 }

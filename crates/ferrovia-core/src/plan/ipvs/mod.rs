@@ -41,10 +41,10 @@ use self::sets::SetId;
 use self::state::{Counted, State};
 use self::writer::Writer;
 use super::iptables::spelling::Spelling;
+use super::listed::Listed;
 use super::{Found, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
 use crate::dialect::ipset::Entry;
-use crate::dialect::ipvs::ServerKey;
 use crate::family::Family;
 use crate::model::ServiceKey;
 
@@ -81,30 +81,6 @@ impl IpvsPlanner {
         }
     }
 
-    /// The servers at the node's addresses that go before node ports, after a change. There are few, if any.
-    fn listed_now(&self, desired: &Desired, delta: &Delta) -> BTreeSet<ServerKey> {
-        let node = &desired.node;
-        let known = self.context.as_ref();
-        let Some(old) = known.filter(|old| old.node.addresses == node.addresses) else {
-            return context::all_listed(desired);
-        };
-        let mut listed = old.listed.clone();
-        // What one port gives up another may take.
-        for port in delta
-            .ports
-            .iter()
-            .filter_map(|change| change.old.as_deref())
-        {
-            listed.retain(|key| !context::listed(port, node).any(|gone| gone == *key));
-        }
-        let new = delta
-            .ports
-            .iter()
-            .filter_map(|change| change.new.as_deref());
-        listed.extend(new.flat_map(|port| context::listed(port, node)));
-        listed
-    }
-
     /// Changes the rules to what other settings of the node make of them.
     fn change_rules(plan: &mut Writer, old: &Context, new: &Context) {
         let before = rules::chains(old);
@@ -137,7 +113,7 @@ impl Planner for IpvsPlanner {
     type Plan = IpvsPlan;
 
     fn full(&mut self, desired: &Desired, observed: &Observed, found: Found) -> IpvsPlan {
-        let listed = context::all_listed(desired);
+        let listed = Listed::of(desired);
         let context = Context::new(self.family, &self.options, &desired.node, listed);
         let mut wanted = State::default();
         for port in desired.ports.values() {
@@ -167,7 +143,8 @@ impl Planner for IpvsPlanner {
     }
 
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> IpvsPlan {
-        let listed = self.listed_now(desired, delta);
+        let before = self.context.as_ref().map(|old| (&old.listed, &old.node));
+        let listed = Listed::after(before, desired, delta);
         let new = Context::new(self.family, &self.options, &desired.node, listed);
         let old = self.context.take().unwrap_or_else(|| new.clone());
         let mut plan = Writer::new(self.family);

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::gate::Sources;
-use super::listed::Listed;
 use crate::desired::{LocalDetector, NodeRules};
 use crate::dialect::iptables::{PortName, Target};
 use crate::family::Family;
+use crate::plan::listed::Listed;
 
 /// What is asked of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

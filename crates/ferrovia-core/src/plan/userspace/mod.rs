@@ -1,8 +1,8 @@
 //! The userspace mode: every service port is proxied by this process, and rules or addresses lead its clients there.
 //!
 //! `proxy.rs` says what a proxy is, `portals.rs` which rules lead to it and `chains.rs` which chains they are in; `bind.rs` does without
-//! rules, on the service's own addresses, where `gate.rs` tells clients apart and `listed.rs` says which of the node's addresses are not for node
-//! ports. `full.rs` compares everything with what is there, and `writer.rs` puts rules into an order.
+//! rules, on the service's own addresses, where `gate.rs` tells clients apart. `full.rs` compares everything with what is there, and
+//! `writer.rs` puts rules into an order.
 //! `localhost.rs` is for other modes: node ports on loopback. `windows.rs` has the commands that put addresses on an interface there. Opening
 //! sockets and moving bytes is left to the host crate. This file is the planner.
 //!
@@ -18,7 +18,6 @@ mod chains;
 mod context;
 mod full;
 mod gate;
-mod listed;
 pub mod localhost;
 mod portals;
 mod proxy;
@@ -36,10 +35,10 @@ pub use self::chains::{is_portal_chain, is_portal_or_egress_chain};
 use self::context::Context;
 pub use self::context::{Portals, UserspaceOptions};
 pub use self::gate::{Gate, Sources};
-use self::listed::Listed;
 use self::portals::Portal;
 pub use self::proxy::{Listen, Proxy, ProxyChange, ProxyName};
 use self::writer::Writer;
+use super::listed::Listed;
 use super::{Found, Plan, Planner};
 use crate::desired::{Delta, Desired, ServicePort};
 use crate::dialect::iptables::Restore;
@@ -194,11 +193,8 @@ impl UserspacePlanner {
         if !self.binds() {
             return Listed::default();
         }
-        let known = self.context.as_ref();
-        match known.filter(|old| old.node.addresses == desired.node.addresses) {
-            Some(old) => old.listed.after(desired, delta),
-            None => Listed::of(desired),
-        }
+        let before = self.context.as_ref().map(|old| (&old.listed, &old.node));
+        Listed::after(before, desired, delta)
     }
 
     fn full_bind(

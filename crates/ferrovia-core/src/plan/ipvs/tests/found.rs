@@ -135,7 +135,7 @@ fn our_own_chains_are_those_we_write() {
         Family::V4,
         &IpvsOptions::default(),
         &node(),
-        BTreeSet::new(),
+        Listed::default(),
     );
     let written = rules::chains(&context).into_iter();
     let written: BTreeSet<_> = written

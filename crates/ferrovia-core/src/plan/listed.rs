@@ -18,10 +18,18 @@ impl Listed {
         Self(all.collect())
     }
 
-    /// The same after a change; the node's addresses are what they were.
-    pub(super) fn after(&self, desired: &Desired, delta: &Delta) -> Self {
+    /// The same after a change, with work for the change only, unless nothing is known of before or the node has other addresses now.
+    pub(super) fn after(
+        before: Option<(&Self, &NodeRules)>,
+        desired: &Desired,
+        delta: &Delta,
+    ) -> Self {
         let node = &desired.node;
-        let mut all = self.0.clone();
+        let Some((Self(before), _)) = before.filter(|(_, old)| old.addresses == node.addresses)
+        else {
+            return Self::of(desired);
+        };
+        let mut all = before.clone();
         let old = delta.ports.iter().filter_map(|change| change.old.as_ref());
         for gone in old.flat_map(|port| listed(port, node)) {
             all.remove(&gone);
