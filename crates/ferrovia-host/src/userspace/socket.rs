@@ -236,12 +236,15 @@ fn bind_udp(
     prepare(&socket)?;
     sys::set_receive_room(&socket, RECEIVE_ROOM)
         .map_err(|error| Failed("give it room for datagrams", error))?;
-    let (level, name) = match address {
-        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
-        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-    };
-    sys::set_option(&socket, level, name, 1)
-        .map_err(|error| Failed("have it tell where datagrams were sent to", error))?;
+    if address.ip().is_unspecified() {
+        // Answers must come from the address that was asked.
+        let (level, name) = match address {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_PKTINFO),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+        };
+        sys::set_option(&socket, level, name, 1)
+            .map_err(|error| Failed("have it tell where datagrams were sent to", error))?;
+    }
     socket
         .bind(&address.into())
         .map_err(|error| Failed("bind it", error))?;
