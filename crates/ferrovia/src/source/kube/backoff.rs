@@ -1,7 +1,11 @@
 //! How long to wait after a failure.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::times::Times;
 
@@ -50,6 +54,26 @@ impl Backoff {
     }
 }
 
+/// How those who follow the same server learn of its return from whoever finds it first. Each alone would come back when its own pause is
+/// over, and what is known is only as good as what the last of them knows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Return(Arc<Notify>);
+
+impl Return {
+    /// The server has answered one who had lost it.
+    pub(super) fn announce(&self) {
+        self.0.notify_waiters();
+    }
+
+    /// Waits for so long, or until the server is back.
+    pub(super) async fn wait(&self, pause: Duration) {
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.0.notified() => {}
+        }
+    }
+}
+
 /// A random duration between the two.
 pub(super) fn random_between(low: Duration, high: Duration) -> Duration {
     low + random_below(high.saturating_sub(low))
@@ -91,6 +115,22 @@ mod tests {
         assert!(backoff.hindered(now) >= Duration::from_millis(1600));
         let later = now + Duration::from_secs(200);
         assert_eq!(backoff.hindered(later), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn one_who_finds_the_server_calls_all_who_wait() {
+        let back = Return::default();
+        let hour = Duration::from_secs(3600);
+        let all = async { tokio::join!(back.wait(hour), back.wait(hour)) };
+        let found = async {
+            tokio::task::yield_now().await;
+            back.announce();
+        };
+        let start = Instant::now();
+        tokio::join!(all, found);
+        assert!(start.elapsed() < hour / 2);
+        // What was said is not said to those who come later.
+        back.wait(Duration::from_millis(1)).await;
     }
 
     #[test]

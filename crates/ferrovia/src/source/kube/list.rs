@@ -19,7 +19,7 @@ impl Reflector {
         self.known.begin_list();
         let mut page = Page::default();
         loop {
-            let answer = match self.api.get(&self.resource.page(&page)).await {
+            let answer = match self.ask(&self.resource.page(&page)).await {
                 // The page before is forgotten by now: everything at once, then.
                 Err(RequestError::Refused { status, .. })
                     if status.is_gone() && page.after.is_some() =>

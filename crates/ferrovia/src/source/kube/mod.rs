@@ -50,6 +50,7 @@ pub use observe::{Asked, Observer, Unobserved};
 pub use outlet::Batch;
 pub use times::Times;
 
+use backoff::Return;
 use outlet::Outlet;
 use reflect::Reflector;
 use resource::Resource;
@@ -67,8 +68,10 @@ pub async fn run(
     let mut outlet = spawn_delivery(deliver)?;
     // The API server makes EndpointSlices of legacy objects itself, so there are none to wait for.
     let _ = outlet.send(vec![Event::Listed(Kind::Endpoints)], 0).await;
+    let back = Return::default();
     let reflectors = Resource::all(node_name).map(|resource| {
-        Reflector::new(api.clone(), resource, freshness.clone(), outlet.share()).run()
+        let (freshness, outlet, back) = (freshness.clone(), outlet.share(), back.clone());
+        Reflector::new(api.clone(), resource, freshness, outlet, back).run()
     });
     tokio::select! {
         () = outlet.closed() => {}

@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::Kind;
+use http::Response;
+use kube::client::Body;
 use tokio::time::sleep;
 
 use super::api::{Api, RequestError};
-use super::backoff::Backoff;
+use super::backoff::{Backoff, Return};
 use super::chunks::ReadError;
 use super::decode::{Fault, Status};
 use super::freshness::Freshness;
@@ -35,11 +37,25 @@ pub(super) struct Reflector {
     pub(super) has_watched: bool,
     freshness: Freshness,
     outlet: Outlet,
+    /// For a server that cannot be reached, or fails.
     backoff: Backoff,
+    /// For one that is well, and cannot go on from where we are. That it was away before is no reason to let it wait.
+    hindrances: Backoff,
+    /// The server could not be reached, and has granted nothing since.
+    is_lost: bool,
+    back: Return,
     /// The version at which a watch last made no sense.
     senseless_at: Option<String>,
     /// It was said that the server lacks or forbids this resource.
     is_absent: bool,
+}
+
+/// How long to leave the server alone.
+enum Pause {
+    /// So long.
+    For(Duration),
+    /// So long, unless somebody else finds that it is back.
+    UntilReturn(Duration),
 }
 
 /// Why a list or a watch ended.
@@ -78,9 +94,18 @@ impl From<Closed> for Failure {
 }
 
 impl Reflector {
-    pub(super) fn new(api: Api, resource: Resource, freshness: Freshness, outlet: Outlet) -> Self {
+    pub(super) fn new(
+        api: Api,
+        resource: Resource,
+        freshness: Freshness,
+        outlet: Outlet,
+        back: Return,
+    ) -> Self {
         Self {
             backoff: Backoff::new(api.times()),
+            hindrances: Backoff::new(api.times()),
+            is_lost: false,
+            back,
             api,
             resource,
             known: Known::default(),
@@ -109,15 +134,25 @@ impl Reflector {
             };
             if let Err(failure) = result {
                 match self.recover(failure).await {
-                    Ok(pause) => sleep(pause).await,
+                    Ok(Pause::For(time)) => sleep(time).await,
+                    Ok(Pause::UntilReturn(time)) => self.back.wait(time).await,
                     Err(closed) => return closed,
                 }
             }
         }
     }
 
+    /// Asks the server for something; the answer as soon as it begins.
+    pub(super) async fn ask(&mut self, uri: &str) -> Result<Response<Body>, RequestError> {
+        let answer = self.api.get(uri).await?;
+        if std::mem::take(&mut self.is_lost) {
+            self.back.announce();
+        }
+        Ok(answer)
+    }
+
     /// Decides how to go on after a failure, and after how long.
-    async fn recover(&mut self, failure: Failure) -> Result<Duration, Closed> {
+    async fn recover(&mut self, failure: Failure) -> Result<Pause, Closed> {
         let now = Instant::now();
         let resource = self.resource.plural;
         match failure {
@@ -128,12 +163,12 @@ impl Reflector {
                     "the API server forgot what happened since we last heard; listing again"
                 );
                 self.version = None;
-                return Ok(self.backoff.hindered(now));
+                return Ok(Pause::For(self.hindrances.hindered(now)));
             }
             Failure::NoStreaming(why) => {
                 tracing::debug!(resource, why, "listing in pages");
                 self.wants_pages = true;
-                return Ok(Duration::ZERO);
+                return Ok(Pause::For(Duration::ZERO));
             }
             Failure::Request(RequestError::Refused {
                 ref status,
@@ -143,9 +178,8 @@ impl Reflector {
                     return self.do_without(&failure).await;
                 }
                 log_refusal(resource, status, &failure);
-                return Ok(retry_after
-                    .unwrap_or_default()
-                    .max(self.backoff.failed(now)));
+                let asked = retry_after.unwrap_or_default();
+                return Ok(Pause::For(asked.max(self.backoff.failed(now))));
             }
             Failure::ListStalled => {
                 tracing::info!(
@@ -153,13 +187,13 @@ impl Reflector {
                     "the streaming list came to a halt; listing in pages this time"
                 );
                 self.wants_pages_once = true;
-                return Ok(self.backoff.hindered(now));
+                return Ok(Pause::For(self.hindrances.hindered(now)));
             }
             // The connection was silent for long: that was pause enough.
             Failure::Read(ReadError::Silent(_)) => {
                 tracing::warn!(resource, "the API server fell silent; connecting again");
                 self.avoid_this_place();
-                return Ok(self.backoff.hindered(now));
+                return Ok(Pause::For(self.hindrances.hindered(now)));
             }
             Failure::Ended(_) | Failure::Garbage(_) => {
                 tracing::warn!(resource, error = %failure, "cannot follow the API server; trying again");
@@ -167,9 +201,11 @@ impl Reflector {
             }
             Failure::Request(_) | Failure::Read(_) => {
                 tracing::warn!(resource, error = %failure, "lost the API server; what is known stays in force");
+                self.is_lost = true;
+                return Ok(Pause::UntilReturn(self.backoff.failed(now)));
             }
         }
-        Ok(self.backoff.failed(now))
+        Ok(Pause::For(self.backoff.failed(now)))
     }
 
     /// Where a watch fails twice it will fail for ever; a list leads round that place. It may be a version of a future that will not
@@ -184,14 +220,14 @@ impl Reflector {
 
     /// A resource that need not be there counts as listed. It may appear when the server or its roles are updated; what is known of it
     /// stays, for it may only be forbidden for a while.
-    async fn do_without(&mut self, refusal: &Failure) -> Result<Duration, Closed> {
+    async fn do_without(&mut self, refusal: &Failure) -> Result<Pause, Closed> {
         if !self.is_absent {
             tracing::info!(resource = self.resource.plural, %refusal, "doing without; asking again now and then");
             self.is_absent = true;
         }
         self.say_listed();
         self.tell().await?;
-        Ok(self.api.times().absent)
+        Ok(Pause::For(self.api.times().absent))
     }
 
     /// All objects were told: those that were not in the list are gone.

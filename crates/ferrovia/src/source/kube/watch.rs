@@ -41,7 +41,7 @@ impl Reflector {
     /// Lists everything with a watch that begins with all objects, and stays with that watch.
     pub(super) async fn list_streaming(&mut self) -> Result<(), Failure> {
         let lasts = self.lasts();
-        let answer = match self.api.get(&self.resource.streaming_list(lasts)).await {
+        let answer = match self.ask(&self.resource.streaming_list(lasts)).await {
             // A resource that is missing is missing in pages, too.
             Err(RequestError::Refused { status, .. })
                 if matches!(status.code, 400 | 405 | 422)
@@ -63,7 +63,7 @@ impl Reflector {
         if self.has_watched {
             self.api.observer().watch_restarted(self.resource.kind);
         }
-        let answer = match self.api.get(&self.resource.watch(version, lasts)).await {
+        let answer = match self.ask(&self.resource.watch(version, lasts)).await {
             Err(RequestError::Refused { status, .. }) if status.is_about_version() => {
                 return Err(Failure::Gone);
             }
