@@ -369,10 +369,16 @@ fn call(action: &'static str, cause: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Header, Refusal, Writer, flags, messages};
+    use crate::netlink::{Header, Writer, flags};
     use crate::rtnetlink::{link, msg};
 
-    /// Asks for links that are not there, so that every question is answered by a refusal.
+    /// A question for a link that is not there, which is answered by a refusal.
+    fn not_there(w: &mut Writer) {
+        w.raw(&link::header(0, 0));
+        w.text(link::NAME, "not-there");
+    }
+
+    /// The same again and again.
     fn questions(socket: &mut Socket, count: u32) -> Vec<u8> {
         let mut writer = Writer::new();
         for number in 0..count {
@@ -381,10 +387,7 @@ mod tests {
                 flags: flags::REQUEST,
                 seq: socket.next_seq().wrapping_add(number),
             };
-            writer.message(header, |w| {
-                w.raw(&[0; link::HEADER_LEN]);
-                w.text(link::NAME, "not-there");
-            });
+            writer.message(header, not_there);
         }
         socket.skip_seqs(count);
         writer.finish().unwrap()
@@ -406,11 +409,8 @@ mod tests {
             }
         };
         assert!(matches!(lost, Error::Lost), "{lost}");
-        let seq = socket.next_seq();
-        let one = questions(&mut socket, 1);
-        socket.send(&one).unwrap();
-        let answer = messages(socket.receive().unwrap()).next().unwrap();
-        let refusal = Refusal::read(&answer).unwrap().unwrap_err();
-        assert_eq!((answer.seq, refusal.errno), (seq, libc::ENODEV));
+        let refused = socket.ask(msg::GET_LINK, not_there, |_| Some(()));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.errno(), Some(libc::ENODEV), "{refused}");
     }
 }
