@@ -8,10 +8,8 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
-use crate::rtnetlink::{address, link, msg};
+use crate::rtnetlink::{address, interface, link, msg};
 
-/// The headers of both kinds of messages have the interface's number here.
-const INTERFACE: std::ops::Range<usize> = 4..8;
 /// The devices that hold addresses of services: kube-proxy's and our ipvs mode's, and that of our userspace mode without rules.
 const SERVICE_DEVICES: [&str; 2] = ["kube-ipvs0", "ferrovia0"];
 /// The groups that hear of addresses.
@@ -25,10 +23,9 @@ const GROUPS: [u32; 2] = [5, 9];
 pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     let mut socket = Socket::open(Protocol::Route)?;
     let passed_over = service_devices(&mut socket)?;
-    let all_families = [libc::AF_UNSPEC as u8, 0, 0, 0, 0, 0, 0, 0];
     let mut addresses: Vec<IpAddr> = socket.dump(
         msg::GET_ADDRESS,
-        |w| w.raw(&all_families),
+        |w| w.raw(&[0; address::HEADER_LEN]),
         |all: &mut Vec<_>, message| {
             let counts = interface(message).is_some_and(|link| !passed_over.contains(&link));
             all.extend(address(message).filter(|_| counts && !is_of_services(message)));
@@ -104,7 +101,7 @@ impl AddressMonitor {
 fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
     socket.dump(
         msg::GET_LINK,
-        |w| w.raw(&[0; link::HEADER_LEN]),
+        |w| w.raw(&link::header(0, 0)),
         |found: &mut HashSet<u32>, message| {
             let name = Attrs::of(message, link::HEADER_LEN).get(link::NAME);
             let name = name.map(|name| name.value.strip_suffix(&[0]).unwrap_or(name.value));
@@ -115,12 +112,6 @@ fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
             found.extend(interface(message).filter(|_| is_one));
         },
     )
-}
-
-/// The interface that a message about a link or an address is about.
-fn interface(message: &Message<'_>) -> Option<u32> {
-    let number = message.body.get(INTERFACE)?;
-    Some(u32::from_ne_bytes(number.try_into().ok()?))
 }
 
 /// The address that a message is about was put there for services. Kernels before 5.18 cannot tell.

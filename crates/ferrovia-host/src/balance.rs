@@ -1,4 +1,4 @@
-//! Which endpoint a client gets: in turn, by weight, or the one it had before.
+//! Which endpoint a client gets: in turn, by weight, or the one it had before; and how long one that does not answer is waited for.
 //!
 //! Pure: the time is passed in, and endpoints are known by their place in a list.
 
@@ -6,6 +6,13 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+/// How long each attempt to reach an endpoint may take; there are no more attempts than these. As in kube-proxy.
+pub(crate) const PATIENCE: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
 /// How many clients' endpoints one service port remembers. A client chooses its address, with IPv6 from very many, so there is a limit.
 const MOST_CLIENTS: usize = 1 << 16;
 
@@ -163,7 +170,7 @@ impl Balancer {
     }
 
     /// Forgets clients whose time is over.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, now: Instant) {
         let limit = self.affinity.unwrap_or_default();
         self.clients
             .retain(|_, chosen| now.saturating_duration_since(chosen.used) < limit);

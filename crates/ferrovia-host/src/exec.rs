@@ -116,10 +116,11 @@ fn converse(child: &mut Child, input: String, limits: Limits) -> io::Result<Opti
     // A thread for each pipe: a program may fill one while we are busy with another, and neither would go on.
     if let Some(mut stdin) = child.stdin.take() {
         // A program that ends without having read everything says why by its status, so a broken pipe is not worth reporting.
-        thread::spawn(move || stdin.write_all(input.as_bytes()));
+        spawn(move || drop(stdin.write_all(input.as_bytes())))?;
     }
     let stdout = child.stdout.take().map(|pipe| read_all(pipe, limits.bytes));
     let stderr = child.stderr.take().map(|pipe| read_all(pipe, limits.bytes));
+    let (stdout, stderr) = (stdout.transpose()?, stderr.transpose()?);
     let Some(stdout) = until(deadline, stdout)? else {
         return Ok(None);
     };
@@ -143,9 +144,9 @@ fn converse(child: &mut Child, input: String, limits: Limits) -> io::Result<Opti
 /// Reads a pipe to its end in a thread of its own; that it has more than `most` bytes is a failure.
 ///
 /// The thread is not joined: a grandchild may hold the pipe open for ever, and that shall not hold us.
-fn read_all(pipe: impl Read + Send + 'static, most: usize) -> Receiver<io::Result<Vec<u8>>> {
+fn read_all(pipe: impl Read + Send + 'static, most: usize) -> io::Result<Reader> {
     let (sender, receiver) = mpsc::sync_channel(1);
-    thread::spawn(move || {
+    spawn(move || {
         let mut bytes = Vec::new();
         let one_more = (most as u64).saturating_add(1);
         let read = match pipe.take(one_more).read_to_end(&mut bytes) {
@@ -156,15 +157,20 @@ fn read_all(pipe: impl Read + Send + 'static, most: usize) -> Receiver<io::Resul
         };
         // Nobody listens any more after a time-out.
         let _ = sender.send(read);
-    });
-    receiver
+    })?;
+    Ok(receiver)
+}
+
+/// What is to come of reading a pipe.
+type Reader = Receiver<io::Result<Vec<u8>>>;
+
+/// Starts a thread, if the system has another one: the standard library's shorter way panics if it has not.
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().spawn(work).map(drop)
 }
 
 /// What a reading thread has read, if it is done by the deadline. A pipe that was never there gives nothing.
-fn until(
-    deadline: Instant,
-    reader: Option<Receiver<io::Result<Vec<u8>>>>,
-) -> io::Result<Option<Vec<u8>>> {
+fn until(deadline: Instant, reader: Option<Reader>) -> io::Result<Option<Vec<u8>>> {
     let Some(reader) = reader else {
         return Ok(Some(Vec::new()));
     };

@@ -2,7 +2,7 @@
 //! only.
 
 use crate::netlink::{Refusal, messages};
-use crate::{addr, conntrack, ipset, ipvs, link, nft, survey};
+use crate::{addr, conntrack, ipset, ipvs, nft, rtnetlink, survey};
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ pub fn decode_all(bytes: &[u8]) {
     for message in messages(bytes) {
         conntrack::read_hostile(&message);
         ipvs::read_hostile(&message);
-        link::read_hostile(&message);
+        rtnetlink::interface(&message);
         survey::links::read_hostile(&message);
         addr::address(&message);
         Refusal::read(&message);

@@ -56,6 +56,7 @@ pub mod sysctl;
 #[cfg(target_os = "linux")]
 pub mod userspace;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
@@ -98,4 +99,9 @@ pub trait Applier {
     fn tidy(&mut self) -> Result<bool, Self::Error> {
         Ok(false)
     }
+}
+
+/// A lock whose holder panicked is as good as any: what ours guard is whole between any two steps.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,12 +6,9 @@ use std::net::IpAddr;
 
 use crate::addr;
 use crate::netlink::{
-    Attrs, Error as Netlink, Message, Protocol, Refused, Request, Socket, Writer, and_more, flags,
+    Error as Netlink, Protocol, Refusal, Request, Socket, Writer, and_more, flags,
 };
-use crate::rtnetlink::{address, link, msg};
-
-/// Seconds that never end.
-const FOR_EVER: u32 = u32::MAX;
+use crate::rtnetlink::{self, address, link, msg};
 
 /// Something about the device could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +46,7 @@ pub enum Error {
         /// The device.
         name: String,
         /// The kernel's word.
-        refusal: crate::netlink::Refusal,
+        refusal: Refusal,
         /// How many others were refused.
         others: usize,
     },
@@ -99,19 +96,10 @@ impl DummyDevice {
     /// # Errors
     /// [`Error::Foreign`] if it is not a dummy device.
     pub fn find(&mut self) -> Result<Option<u32>, Error> {
-        let name = self.name;
-        let asked = self.socket.ask(
-            msg::GET_LINK,
-            |w| {
-                w.raw(&[0; link::HEADER_LEN]);
-                w.text(link::NAME, name);
-            },
-            number_and_kind,
-        );
-        match asked {
+        match rtnetlink::find_link(&mut self.socket, self.name) {
             Ok((number, kind)) if kind == link::DUMMY => Ok(Some(number)),
             Ok((_, kind)) => Err(Error::Foreign {
-                name: name.to_owned(),
+                name: self.name.to_owned(),
                 kind,
             }),
             Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
@@ -127,18 +115,20 @@ impl DummyDevice {
         if let Some(number) = self.find()? {
             return Ok(number);
         }
-        let create = LinkRequest::Create(self.name);
-        match self.request(&[create], "make")?.pop() {
-            Some((_, refusal)) if refusal.errno == libc::EOPNOTSUPP => {
-                return Err(Error::NoDummy(Netlink::Refused(refusal)));
-            }
+        let name = self.name;
+        let make = flags::CREATE | flags::EXCL;
+        let made = self.socket.request(msg::NEW_LINK, make, |w| {
+            w.raw(&link::header(0, 0));
+            w.text(link::NAME, name);
+            w.u32(link::QUEUE_LENGTH, 0);
+            w.nested(link::INFO, |w| w.text(link::INFO_KIND, link::DUMMY));
+        });
+        match made {
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Err(Error::NoDummy(error)),
             // Somebody was faster: the next look says whether it is what we want.
-            Some((_, refusal)) if refusal.errno == libc::EEXIST => {}
-            Some((_, refusal)) => return Err(self.failed("make", Netlink::Refused(refusal))),
-            None => {}
+            Err(error) if error.errno() != Some(libc::EEXIST) => Err(self.failed("make", error)),
+            _ => self.require(),
         }
-        self.find()?
-            .ok_or_else(|| self.failed("find", Netlink::Senseless))
     }
 
     /// Removes the device with all that is on it; says whether it was there.
@@ -149,13 +139,11 @@ impl DummyDevice {
         let Some(number) = self.find()? else {
             return Ok(false);
         };
-        match self
-            .request(&[LinkRequest::Delete(number)], "remove")?
-            .pop()
-        {
-            Some((_, refusal)) => Err(self.failed("remove", Netlink::Refused(refusal))),
-            None => Ok(true),
-        }
+        let header = link::header(number, 0);
+        let removed = self.socket.request(msg::DEL_LINK, 0, |w| w.raw(&header));
+        removed
+            .map(|()| true)
+            .map_err(|cause| self.failed("remove", cause))
     }
 
     /// The addresses on the device; nothing if it is not there.
@@ -168,9 +156,9 @@ impl DummyDevice {
         };
         let dumped = self.socket.dump(
             msg::GET_ADDRESS,
-            |w| w.raw(&[0; 8]),
+            |w| w.raw(&[0; address::HEADER_LEN]),
             |all: &mut Vec<IpAddr>, message| {
-                if message.body.get(4..8).and_then(self::number) == Some(number) {
+                if rtnetlink::interface(message) == Some(number) {
                     all.extend(addr::address(message));
                 }
             },
@@ -183,14 +171,14 @@ impl DummyDevice {
     /// # Errors
     /// [`Error::Address`] if the kernel refuses some; the others are changed all the same.
     pub fn change(&mut self, changes: &[Change]) -> Result<Changed, Error> {
-        let number = self
-            .find()?
-            .ok_or_else(|| self.failed("find", Netlink::Senseless))?;
+        let number = self.require()?;
         let requests: Vec<_> = changes
             .iter()
             .map(|change| AddressRequest(number, *change))
             .collect();
-        let mut refused = self.request(&requests, "change the addresses of")?;
+        let answered = self.socket.pipeline(&requests);
+        let mut refused =
+            answered.map_err(|cause| self.failed("change the addresses of", cause))?;
         let mut changed = Changed::default();
         for change in changes {
             match change {
@@ -227,13 +215,16 @@ impl DummyDevice {
         })
     }
 
-    fn request(
-        &mut self,
-        requests: &[impl Request],
-        action: &'static str,
-    ) -> Result<Vec<Refused>, Error> {
-        let answered = self.socket.pipeline(requests);
-        answered.map_err(|cause| self.failed(action, cause))
+    /// The number of the device, which must be there.
+    fn require(&mut self) -> Result<u32, Error> {
+        let gone = || {
+            Netlink::Refused(Refusal {
+                errno: libc::ENODEV,
+                message: None,
+                offset: None,
+            })
+        };
+        self.find()?.ok_or_else(|| self.failed("look for", gone()))
     }
 
     fn failed(&self, action: &'static str, cause: Netlink) -> Error {
@@ -241,43 +232,6 @@ impl DummyDevice {
             action,
             name: self.name.to_owned(),
             cause,
-        }
-    }
-}
-
-enum LinkRequest {
-    Create(&'static str),
-    Delete(u32),
-}
-
-impl Request for LinkRequest {
-    fn kind(&self) -> u16 {
-        match self {
-            Self::Create(_) => msg::NEW_LINK,
-            Self::Delete(_) => msg::DEL_LINK,
-        }
-    }
-
-    fn flags(&self) -> u16 {
-        match self {
-            Self::Create(_) => flags::CREATE | flags::EXCL,
-            Self::Delete(_) => 0,
-        }
-    }
-
-    fn write(&self, w: &mut Writer) {
-        match self {
-            Self::Create(name) => {
-                w.raw(&[0; link::HEADER_LEN]);
-                w.text(link::NAME, name);
-                w.u32(link::QUEUE_LENGTH, 0);
-                w.nested(link::INFO, |w| w.text(link::INFO_KIND, link::DUMMY));
-            }
-            Self::Delete(number) => {
-                w.raw(&[0; 4]);
-                w.raw(&number.to_ne_bytes());
-                w.raw(&[0; 8]);
-            }
         }
     }
 }
@@ -313,35 +267,9 @@ impl Request for AddressRequest {
             IpAddr::V6(v6) => {
                 head(libc::AF_INET6, 128, &v6.octets());
                 if let Change::Bind(_) = self.1 {
-                    w.bytes(address::LIFETIME, &never_preferred());
+                    w.bytes(address::LIFETIME, &address::never_preferred());
                 }
             }
         }
     }
-}
-
-/// A lifetime that has the kernel choose the address as the source of nothing: masquerading under IPv6 takes the address nearest to the
-/// destination from any interface, which would be a service's more often than the node's.
-fn never_preferred() -> Vec<u8> {
-    let (preferred, valid, made, changed) = (0, FOR_EVER, 0, 0);
-    let lifetime = [preferred, valid, made, changed];
-    lifetime.map(u32::to_ne_bytes).concat()
-}
-
-/// The number and kind of the link that a message is about. A link without a kind is hardware.
-fn number_and_kind(message: &Message<'_>) -> Option<(u32, String)> {
-    let number = message.body.get(4..8).and_then(number)?;
-    let info = Attrs::of(message, link::HEADER_LEN).get(link::INFO);
-    let kind = info.and_then(|info| info.nested().get(link::INFO_KIND)?.text());
-    Some((number, kind.unwrap_or("hardware").to_owned()))
-}
-
-fn number(bytes: &[u8]) -> Option<u32> {
-    bytes.try_into().ok().map(u32::from_ne_bytes)
-}
-
-/// Reads a message as one about a link.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn read_hostile(message: &Message<'_>) -> usize {
-    usize::from(number_and_kind(message).is_some())
 }

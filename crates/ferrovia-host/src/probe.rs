@@ -1,5 +1,5 @@
-//! What the nftables mode needs of a kernel, checked once at start so that a missing piece is named
-//! then and not met later.
+//! What this kernel is and can do, asked at start: its version, its address families, and whether it has all that the nftables mode needs,
+//! so that a missing piece is named then and not met later.
 
 use std::env;
 use std::fs;
@@ -10,16 +10,35 @@ use ferrovia_core::family::Family;
 
 use crate::netlink::Refusal;
 use crate::nft::{self, Nft};
+use crate::privileges::{self, RULES};
 
 /// The oldest kernel whose nf_tables does all we ask of it.
-const OLDEST_KERNEL: (u32, u32) = (5, 13);
+const OLDEST_KERNEL: KernelVersion = KernelVersion(5, 13);
+/// Where the kernel says what it is.
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
 /// Set to anything, the version is not looked at: distributions carry features back. The name is
 /// kube-proxy's.
 const SKIP_VERSION_CHECK: &str = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";
-/// The bit of the right to change the network.
-const CAP_NET_ADMIN: u32 = 12;
 /// The first register of the probing rules.
 const REG: u32 = 8;
+
+/// A kernel's version, as far as it matters to us: major and minor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelVersion(pub u32, pub u32);
+
+impl KernelVersion {
+    /// Reads what the kernel calls its release, such as `6.1.0-13-amd64`.
+    pub fn parse(release: &str) -> Option<Self> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let major = numbers.next()?.parse().ok()?;
+        Some(Self(major, numbers.next()?.parse().ok()?))
+    }
+
+    /// That of the running kernel, if it can be told.
+    pub fn running() -> Option<Self> {
+        Self::parse(&fs::read_to_string(RELEASE).ok()?)
+    }
+}
 
 /// Why the nftables mode cannot work here.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +87,7 @@ pub struct Lack {
 /// Says what is missing.
 pub fn nftables(families: &[Family]) -> Result<(), Error> {
     check_version()?;
-    check_capability()?;
+    privileges::require(&[RULES]).map_err(|_| Error::NoNetAdmin)?;
     let mut nft = Nft::open().map_err(Error::NoNftables)?;
     nft.generation().map_err(Error::NoNftables)?;
     let mut lacks = Vec::new();
@@ -97,39 +116,17 @@ fn check_version() -> Result<(), Error> {
     if env::var_os(SKIP_VERSION_CHECK).is_some_and(|value| !value.is_empty()) {
         return Ok(());
     }
-    let found = read("/proc/sys/kernel/osrelease")?.trim().to_owned();
-    match version(&found) {
+    let unreadable = |cause| Error::Unreadable {
+        path: RELEASE,
+        cause,
+    };
+    let release = fs::read_to_string(RELEASE).map_err(unreadable)?;
+    let found = release.trim().to_owned();
+    match KernelVersion::parse(&found) {
         Some(version) if version < OLDEST_KERNEL => Err(Error::TooOld { found }),
         // A version we cannot read is no reason to refuse: the features are tried one by one below.
         _ => Ok(()),
     }
-}
-
-/// Major and minor of a release such as `6.1.0-13-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|number| number.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
-
-fn check_capability() -> Result<(), Error> {
-    let status = read("/proc/thread-self/status")?;
-    if has_net_admin(&status) {
-        Ok(())
-    } else {
-        Err(Error::NoNetAdmin)
-    }
-}
-
-fn has_net_admin(status: &str) -> bool {
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    effective.is_some_and(|bits| bits >> CAP_NET_ADMIN & 1 == 1)
-}
-
-fn read(path: &'static str) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|cause| Error::Unreadable { path, cause })
 }
 
 /// An instruction whose absence we want to hear of now.
@@ -262,25 +259,14 @@ mod tests {
 
     #[test]
     fn versions_are_read_and_compared() {
-        assert_eq!(version("6.18.2-amd64"), Some((6, 18)));
-        assert_eq!(version("5.4.0"), Some((5, 4)));
-        assert_eq!(version("6.1"), Some((6, 1)));
+        let version = KernelVersion::parse;
+        assert_eq!(version("6.18.2-amd64\n"), Some(KernelVersion(6, 18)));
+        assert_eq!(version("5.15-rc1+foo"), Some(KernelVersion(5, 15)));
+        assert_eq!(version("6.1"), Some(KernelVersion(6, 1)));
         assert_eq!(version("linux"), None);
         assert_eq!(version(""), None);
         assert!(version("5.4.0") < Some(OLDEST_KERNEL));
         assert!(version("5.13.0-rc1") >= Some(OLDEST_KERNEL));
-    }
-
-    #[test]
-    fn capability_is_one_bit_of_the_effective_set() {
-        assert!(has_net_admin(
-            "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t0000000000001000\n"
-        ));
-        assert!(!has_net_admin(
-            "CapEff:\t0000000000000800\nCapBnd:\t0000000000001000\n"
-        ));
-        assert!(!has_net_admin("CapEff: nonsense"));
-        assert!(!has_net_admin(""));
     }
 
     #[test]

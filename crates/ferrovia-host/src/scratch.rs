@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::netlink::{self, Header, Protocol, Refusal, Socket, Writer, flags, messages};
+use crate::netlink::{self, Protocol, Socket, Writer, flags};
 use crate::rtnetlink::{address, link, msg};
 
 /// Among what only links of that kind have: the other end.
@@ -194,9 +194,9 @@ impl Wiring {
             .map_err(|cause| Error::Netlink { action, cause })
     }
 
-    fn link_up(&mut self, link: u32) -> Result<(), Error> {
+    fn link_up(&mut self, number: u32) -> Result<(), Error> {
         self.ask("switch an interface on", msg::NEW_LINK, 0, |w| {
-            w.raw(&link_header(link, libc::IFF_UP));
+            w.raw(&link::header(number, link::UP));
         })
     }
 
@@ -204,13 +204,13 @@ impl Wiring {
     fn add_link(&mut self, pod: &File) -> Result<(), Error> {
         let create = flags::CREATE;
         self.ask("connect two namespaces", msg::NEW_LINK, create, |w| {
-            w.raw(&link_header(0, 0));
+            w.raw(&link::header(0, 0));
             w.text(link::NAME, NODE_LINK);
             w.nested(link::INFO, |w| {
                 w.text(link::INFO_KIND, "veth");
                 w.nested(link::INFO_DATA, |w| {
                     w.nested(VETH_PEER, |w| {
-                        w.raw(&link_header(0, 0));
+                        w.raw(&link::header(0, 0));
                         w.text(link::NAME, POD_LINK);
                         w.bytes(link::NAMESPACE, &pod.as_raw_fd().to_ne_bytes());
                     });
@@ -258,38 +258,12 @@ impl Wiring {
         &mut self,
         action: &'static str,
         kind: u16,
-        more: u16,
+        how: u16,
         body: impl FnOnce(&mut Writer),
     ) -> Result<(), Error> {
-        let failed = |cause| Error::Netlink { action, cause };
-        let seq = self.0.next_seq();
-        self.0.skip_seqs(1);
-        let mut writer = Writer::with_capacity(256);
-        let header = Header {
-            kind,
-            flags: flags::REQUEST | flags::ACK | more,
-            seq,
-        };
-        writer.message(header, body);
-        let bytes = writer.finish().map_err(|error| failed(error.into()))?;
-        self.0.send(&bytes).map_err(failed)?;
-        loop {
-            let answers = self.0.receive().map_err(failed)?;
-            let answer = messages(answers).find(|message| message.seq == seq);
-            if let Some(answer) = answer.and_then(|message| Refusal::read(&message)) {
-                return answer.map_err(|refusal| failed(netlink::Error::Refused(refusal)));
-            }
-        }
+        let asked = self.0.request(kind, how, body);
+        asked.map_err(|cause| Error::Netlink { action, cause })
     }
-}
-
-/// The fixed header of link messages; the flags named are set and no others changed.
-fn link_header(link: u32, set: i32) -> [u8; 16] {
-    let mut header = [0; 16];
-    header[4..8].copy_from_slice(&link.to_ne_bytes());
-    header[8..12].copy_from_slice(&set.to_ne_bytes());
-    header[12..].copy_from_slice(&set.to_ne_bytes());
-    header
 }
 
 fn family(ip: IpAddr) -> u8 {

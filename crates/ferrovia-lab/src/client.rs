@@ -130,7 +130,7 @@ impl Call {
 
     /// Waits for the answer, unless TCP has to send its first packet again: `None`, for a packet lost
     /// by a bad rule must not be healed by the second try.
-    pub fn finish_at_first_try(&mut self, deadline: Instant) -> Option<Outcome> {
+    pub(crate) fn finish_at_first_try(&mut self, deadline: Instant) -> Option<Outcome> {
         if let Transport::Tcp(stream) = &self.transport {
             match established_at_first_try(stream, deadline) {
                 Ok(true) => {}

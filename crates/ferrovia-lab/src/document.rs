@@ -12,14 +12,14 @@ use std::fmt;
 
 /// A text cut at its headers. Nothing is lost, so printing gives the text that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Document {
+pub(crate) struct Document {
     preamble: String,
     sections: Vec<Section>,
 }
 
 /// One named part of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub(crate) struct Section {
     name: String,
     /// The header's line as it was written, with its line ending.
     header: String,
@@ -29,11 +29,11 @@ pub struct Section {
 
 /// What is wrong with a text, and in which line, counted from one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The line.
-    pub line: usize,
+    pub(crate) line: usize,
     /// What is wrong there.
-    pub what: String,
+    pub(crate) what: String,
 }
 
 impl Problem {
@@ -47,7 +47,7 @@ impl Problem {
 
 impl Document {
     /// Cuts a text at its headers.
-    pub fn parse(text: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let mut document = Self {
             preamble: String::new(),
             sections: vec![],
@@ -62,24 +62,24 @@ impl Document {
     }
 
     /// The text before the first section.
-    pub fn preamble(&self) -> &str {
+    pub(crate) fn preamble(&self) -> &str {
         &self.preamble
     }
 
     /// All sections, in the order of the text.
-    pub fn sections(&self) -> &[Section] {
+    pub(crate) fn sections(&self) -> &[Section] {
         &self.sections
     }
 
     /// The section of that name.
-    pub fn section(&self, name: &str) -> Option<&Section> {
+    pub(crate) fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
     }
 
     /// Gives a section a new text; the blank lines that set it off from the next one stay.
     ///
     /// A section that is not there yet is put before the section called `before`, or at the end.
-    pub fn replace(&mut self, name: &str, text: &str, before: Option<&str>) {
+    pub(crate) fn replace(&mut self, name: &str, text: &str, before: Option<&str>) {
         if let Some(section) = self
             .sections
             .iter_mut()
@@ -154,17 +154,17 @@ impl fmt::Display for Document {
 
 impl Section {
     /// The name in the header.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The line of the header, counted from one.
-    pub fn line(&self) -> usize {
+    pub(crate) fn line(&self) -> usize {
         self.line
     }
 
     /// The text without the blank lines at its end.
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         let trimmed = self.body.trim_end();
         // The line ending of the last line belongs to the text.
         let end = self
@@ -180,7 +180,7 @@ impl Section {
     }
 
     /// The lines of the text with their numbers in the document.
-    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text()
             .lines()
             .enumerate()

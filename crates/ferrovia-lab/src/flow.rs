@@ -168,7 +168,7 @@ pub enum HeldState {
 }
 
 /// Reads all lines of a section.
-pub fn parse_section(section: &Section) -> Result<Vec<Line>, Problem> {
+pub(crate) fn parse_section(section: &Section) -> Result<Vec<Line>, Problem> {
     section
         .lines()
         .map(|(number, text)| (number, text.trim()))
@@ -185,7 +185,7 @@ pub fn parse_section(section: &Section) -> Result<Vec<Line>, Problem> {
 }
 
 /// Reads one line.
-pub fn parse_action(text: &str) -> Result<Action, String> {
+fn parse_action(text: &str) -> Result<Action, String> {
     match text.split_once(char::is_whitespace) {
         Some(("hold", rest)) => parse_hold(rest),
         Some(("check", rest)) => parse_check(rest),

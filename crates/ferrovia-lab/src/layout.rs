@@ -102,9 +102,9 @@ impl Pod {
     /// The pods of the node under test.
     pub const LOCAL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
     /// The pods of the second node.
-    pub const REMOTE: [Self; 3] = [Self::X, Self::Y, Self::Z];
+    pub(crate) const REMOTE: [Self; 3] = [Self::X, Self::Y, Self::Z];
     /// The pods in the nodes' own networks. They only answer; who calls from there is a node.
-    pub const HOST_NETWORK: [Self; 2] = [Self::Host, Self::Host2];
+    pub(crate) const HOST_NETWORK: [Self; 2] = [Self::Host, Self::Host2];
 
     /// The name in flow lines and in answers.
     pub fn name(self) -> &'static str {
@@ -260,7 +260,7 @@ pub const NODE_ADDRESSES: [IpAddr; 4] = [
 ];
 
 /// The addresses of the bridge, which the node has besides when there is one.
-pub const BRIDGE_ADDRESSES: [IpAddr; 2] = [
+pub(crate) const BRIDGE_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 244, 1, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x10, 0x244, 1, 0, 0, 0, 1)),
 ];

@@ -7,12 +7,12 @@
 //!
 //! - [`layout`]: who lives in the lab, and at which addresses.
 //! - [`world`]: builds the namespaces, runs things inside them, removes them.
-//! - [`servers`]: what answers on the pods' addresses.
+//! - `servers`: what answers on the pods' addresses.
 //! - [`client`]: one call from one place, and what became of it.
 //! - [`flow`]: the lines of a `flows` section, as values.
 //! - [`run`]: flows sent through a world; `judge`: whether what came back is right.
 //! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
-//! - [`document`]: a text of named sections that prints back byte for byte.
+//! - `document`: a text of named sections that prints back byte for byte.
 //! - [`case`]: a document read as a test case of several steps.
 //! - [`folder`], [`waiting`], [`namespace`], [`plain_http`]: what a test needs that needs no world.
 //! - [`fuzz`]: inputs for parsers, changed a little again and again.
@@ -25,7 +25,7 @@
 pub mod apiserver;
 pub mod case;
 pub mod client;
-pub mod document;
+mod document;
 pub mod flow;
 pub mod folder;
 pub mod fuzz;
@@ -39,7 +39,7 @@ mod netns;
 pub mod plain_http;
 pub mod run;
 mod sctp;
-pub mod servers;
+mod servers;
 mod sys;
 pub mod uml;
 pub mod waiting;

@@ -159,12 +159,9 @@ fn node(bridge: bool) -> String {
             // Bridges of clusters run in hairpin mode: with bridge netfilter, a pod that reaches
             // itself through a service leaves by the port it came in on.
             lines += &format!(
-                "link set {veth} master cbr0
-\
-                link set {veth} type bridge_slave hairpin on
-\
-                link set {veth} up
-"
+                "link set {veth} master cbr0\n\
+                link set {veth} type bridge_slave hairpin on\n\
+                link set {veth} up\n"
             );
         } else {
             lines += &format!(

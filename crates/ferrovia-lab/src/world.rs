@@ -1,6 +1,6 @@
 //! Builds the lab's namespaces, gives access to them and removes them.
 //!
-//! What is inside is said by [`crate::layout`]; what answers, by [`crate::servers`].
+//! What is inside is said by [`crate::layout`]; what answers, by `servers.rs`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

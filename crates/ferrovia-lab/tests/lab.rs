@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use std::fs;
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
 use ferrovia_lab::client::{Caller, PATIENCE};
+use ferrovia_lab::namespace::{run as run_here, succeed};
+use ferrovia_lab::waiting::wait_until;
 use ferrovia_lab::{Case, Outcome, Place, Pod, Protocol, Role, Session, Spec, World};
 
 const PLACES: [Place; 6] = [
@@ -38,18 +39,7 @@ fn assert_flows(world: &World, flows: &str) {
 
 /// Loads rules in the node of a world.
 fn load(world: &World, rules: &str) {
-    let mut nft = world
-        .exec(Role::Node, "nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("this test needs nft");
-    nft.stdin
-        .take()
-        .unwrap()
-        .write_all(rules.as_bytes())
-        .unwrap();
-    assert!(nft.wait().unwrap().success());
+    succeed(world.exec(Role::Node, "nft").args(["-f", "-"]), rules);
 }
 
 fn assert_everybody_reaches_every_pod(world: &World) {
@@ -96,12 +86,8 @@ fn a_bridge_makes_no_difference() {
     })
     .unwrap();
     assert_everybody_reaches_every_pod(&world);
-    let links = world
-        .exec(Role::Node, "ip")
-        .args(["-br", "link"])
-        .output()
-        .unwrap();
-    assert!(String::from_utf8_lossy(&links.stdout).contains("cbr0"));
+    let links = succeed(world.exec(Role::Node, "ip").args(["-br", "link"]), "");
+    assert!(links.contains("cbr0"), "{links}");
 
     load(&world, RULES);
     assert_flows(
@@ -346,14 +332,9 @@ fn a_dropped_world_leaves_nothing_behind() {
     let mut sleeper = world.exec(Role::Node, "sleep").arg("600").spawn().unwrap();
     drop(world);
     assert!(!names.iter().any(|name| name.exists()));
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while sleeper.try_wait().unwrap().is_none() {
-        assert!(
-            Instant::now() < deadline,
-            "what ran in the world still runs"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("what ran in the world has ended", || {
+        sleeper.try_wait().unwrap().is_some()
+    });
 }
 
 #[test]
@@ -370,12 +351,8 @@ fn a_thread_enters_a_namespace_and_comes_back() {
 #[test]
 fn commands_run_inside() {
     let world = world();
-    let output = world
-        .exec(Role::PodC, "ip")
-        .args(["-4", "-br", "addr"])
-        .output()
-        .unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("10.244.1.12"));
+    let addresses = succeed(world.exec(Role::PodC, "ip").args(["-4", "-br", "addr"]), "");
+    assert!(addresses.contains("10.244.1.12"), "{addresses}");
 }
 
 #[test]
@@ -385,13 +362,7 @@ fn a_sweep_takes_orphans_only() {
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let orphan = format!("fv-{}-0-node", gone.id());
-    assert!(
-        Command::new("ip")
-            .args(["netns", "add", &orphan])
-            .status()
-            .unwrap()
-            .success()
-    );
+    run_here(&format!("ip netns add {orphan}"));
     World::sweep().unwrap();
     assert!(!Path::new("/run/netns").join(&orphan).exists());
     assert!(

@@ -1,12 +1,12 @@
 //! One entry of the table, as the kernel tells it and as it must be named to be deleted.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 
 use super::uapi::{HEADER_LEN, entry, ip, msg, protocol, tuple};
-use crate::netlink::{Attr, Attrs, Message, Writer};
+use crate::netlink::{Attrs, Message, Writer};
 
 /// A flow, borrowed from the message that told of it.
 #[derive(Clone, Copy, Debug)]
@@ -118,19 +118,8 @@ impl End {
             return None;
         }
         let address = attrs.get(tuple::IP)?.nested().get(self.address(family))?;
-        let port = ports.get(self.port())?.value.try_into().ok()?;
-        Some(SocketAddr::new(
-            ip_address(address)?,
-            u16::from_be_bytes(port),
-        ))
-    }
-}
-
-fn ip_address(attr: Attr<'_>) -> Option<IpAddr> {
-    match attr.value.len() {
-        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(attr.value).ok()?).into()),
-        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(attr.value).ok()?).into()),
-        _ => None,
+        let port = ports.get(self.port())?.be16()?;
+        Some(SocketAddr::new(address.ip()?, port))
     }
 }
 

@@ -8,7 +8,7 @@ use ferrovia_core::model::Protocol;
 use super::flow::{End, Flow, FlowKey};
 use super::uapi::{entry, filter, msg, protocol, tuple};
 use super::{Error, failed};
-use crate::netlink::{self, Header, Refusal, Socket, Writer, flags, messages};
+use crate::netlink::{self, Request, Socket, Writer};
 
 /// Which flows the kernel is asked for.
 ///
@@ -114,10 +114,17 @@ impl Deleter {
     pub fn delete<'k>(
         &mut self,
         family: Family,
-        keys: impl ExactSizeIterator<Item = &'k FlowKey>,
+        keys: impl Iterator<Item = &'k FlowKey>,
     ) -> Result<usize, Error> {
-        self.try_delete(family, keys)
-            .map_err(failed("delete UDP flows"))
+        let requests: Vec<_> = keys.map(|key| Delete { family, key }).collect();
+        let failed = failed("delete UDP flows");
+        let mut refused = self.socket.pipeline(&requests).map_err(&failed)?;
+        let deleted = requests.len().saturating_sub(refused.len());
+        refused.retain(|(_, refusal)| refusal.errno != libc::ENOENT);
+        match refused.into_iter().next() {
+            Some((_, refusal)) => Err(failed(netlink::Error::Refused(refusal))),
+            None => Ok(deleted),
+        }
     }
 
     /// Lets the kernel find the UDP flows that were sent to one address and are answered by another, and delete them. Answers false if it
@@ -132,80 +139,40 @@ impl Deleter {
         sent_to: SocketAddrV4,
         answered_by: SocketAddrV4,
     ) -> Result<bool, Error> {
-        let seq = self.socket.next_seq();
-        self.socket.skip_seqs(1);
-        let header = Header {
-            kind: msg::DELETE,
-            flags: flags::REQUEST | flags::ACK,
-            seq,
-        };
-        let mut writer = Writer::with_capacity(256);
         // Kernels that do not know filters want whole directions, and refuse these.
-        writer.message(header, |w| {
+        let asked = self.socket.request(msg::DELETE, 0, |w| {
             let to = Half::new(End::Destination, sent_to);
             let from = Half::new(End::Source, answered_by);
             write_filter(w, Family::V4, to, Some(from));
         });
-        let sent = writer
-            .finish()
-            .map_err(netlink::Error::from)
-            .and_then(|bytes| self.socket.send(&bytes));
-        match sent.and_then(|()| self.answers(seq)) {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
-                Ok(false)
-            }
-            Err(error) => Err(failed("delete UDP flows to an endpoint")(error)),
+        let Err(error) = asked else { return Ok(true) };
+        match error.errno() {
+            // That there are none is as good as that they are gone.
+            Some(libc::ENOENT) => Ok(true),
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => Ok(false),
+            _ => Err(failed("delete UDP flows to an endpoint")(error)),
         }
     }
+}
 
-    fn try_delete<'k>(
-        &mut self,
-        family: Family,
-        keys: impl ExactSizeIterator<Item = &'k FlowKey>,
-    ) -> Result<usize, netlink::Error> {
-        let count = keys.len();
-        let first = self.socket.next_seq();
-        let mut writer = Writer::with_capacity(count * 96);
-        let mut last = None;
-        for (seq, key) in (0..).map(|n| first.wrapping_add(n)).zip(keys) {
-            // The kernel works in order and always says when it refuses, so one acknowledgement at the end does for all.
-            let is_last = seq.wrapping_sub(first) as usize + 1 == count;
-            let ack = if is_last { flags::ACK } else { 0 };
-            let header = Header {
-                kind: msg::DELETE,
-                flags: flags::REQUEST | ack,
-                seq,
-            };
-            writer.message(header, |w| {
-                w.raw(&family_header(family));
-                key.write(w);
-            });
-            last = Some(seq);
-        }
-        let Some(last) = last else { return Ok(0) };
-        self.socket
-            .skip_seqs(last.wrapping_sub(first).wrapping_add(1));
-        self.socket.send(&writer.finish()?)?;
-        let missing = self.answers(last)?;
-        Ok(count.saturating_sub(missing))
+/// One flow that is to go.
+struct Delete<'k> {
+    family: Family,
+    key: &'k FlowKey,
+}
+
+impl Request for Delete<'_> {
+    fn kind(&self) -> u16 {
+        msg::DELETE
     }
 
-    /// Reads answers up to that to the last message. Counts the flows that were not there any more.
-    fn answers(&mut self, last: u32) -> Result<usize, netlink::Error> {
-        let mut missing = 0;
-        loop {
-            for message in messages(self.socket.receive()?) {
-                match Refusal::read(&message) {
-                    Some(Err(refusal)) if refusal.errno == libc::ENOENT => missing += 1,
-                    Some(Err(refusal)) => return Err(netlink::Error::Refused(refusal)),
-                    Some(Ok(())) | None => {}
-                }
-                if message.seq == last {
-                    return Ok(missing);
-                }
-            }
-        }
+    fn flags(&self) -> u16 {
+        0
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.raw(&family_header(self.family));
+        self.key.write(w);
     }
 }
 

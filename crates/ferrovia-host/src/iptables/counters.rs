@@ -4,7 +4,7 @@
 
 use ferrovia_core::plan::iptables::{INVALID_COUNTER, LOCALHOST_COUNTER};
 
-use crate::netlink::{Attrs, Error, Header, Protocol, Refusal, Socket, Writer, flags, messages};
+use crate::netlink::{Attrs, Error, Protocol, Socket, Writer, flags};
 
 /// The counters' number among netfilter's subsystems, as the upper half of a message's kind.
 const SUBSYSTEM: u16 = 7 << 8;
@@ -56,11 +56,10 @@ impl Counters {
     /// # Errors
     /// If the kernel has no such counters, or refuses.
     pub fn ensure(&mut self, counter: Counter) -> Result<(), Error> {
-        match self.make(counter) {
+        let made = self.socket.request(NEW, flags::CREATE, named(counter));
+        match made {
             // There already. Busy is what the kernel calls it.
-            Err(error) if [Some(libc::EBUSY), Some(libc::EEXIST)].contains(&error.errno()) => {
-                Ok(())
-            }
+            Err(error) if matches!(error.errno(), Some(libc::EBUSY | libc::EEXIST)) => Ok(()),
             other => other,
         }
     }
@@ -70,34 +69,16 @@ impl Counters {
     /// # Errors
     /// If there is no such counter, or the conversation breaks.
     pub fn packets(&mut self, counter: Counter) -> Result<u64, Error> {
-        let body = |w: &mut Writer| {
-            w.raw(&HEADER);
-            w.text(NAME, counter.name());
-        };
-        self.socket.ask(GET, body, |answer| {
+        self.socket.ask(GET, named(counter), |answer| {
             Attrs::of(answer, HEADER.len()).get(PACKETS)?.be64()
         })
     }
+}
 
-    fn make(&mut self, counter: Counter) -> Result<(), Error> {
-        let seq = self.socket.next_seq();
-        self.socket.skip_seqs(1);
-        let mut writer = Writer::new();
-        let header = Header {
-            kind: NEW,
-            flags: flags::REQUEST | flags::CREATE | flags::ACK,
-            seq,
-        };
-        writer.message(header, |w| {
-            w.raw(&HEADER);
-            w.text(NAME, counter.name());
-        });
-        self.socket.send(&writer.finish()?)?;
-        loop {
-            let answer = messages(self.socket.receive()?).find(|message| message.seq == seq);
-            if let Some(answer) = answer.and_then(|message| Refusal::read(&message)) {
-                return answer.map_err(Error::Refused);
-            }
-        }
+/// What a message about one counter says.
+fn named(counter: Counter) -> impl FnOnce(&mut Writer) {
+    move |w| {
+        w.raw(&HEADER);
+        w.text(NAME, counter.name());
     }
 }

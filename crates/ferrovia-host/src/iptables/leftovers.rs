@@ -184,6 +184,7 @@ impl fmt::Display for Listed<'_> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use ferrovia_lab::Folder;
 
@@ -221,6 +222,17 @@ mod tests {
             look_with(&[], |_| nobodys, remove).unwrap(),
             Removed::default()
         );
+    }
+
+    #[test]
+    fn no_tool_is_taken_from_where_we_happen_to_be() {
+        let folder = linked(&[("iptables-nft-save", "/bin/true")]);
+        let here = env::current_dir().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(folder.path().strip_prefix("/").unwrap());
+        assert!(relative.join("iptables-nft-save").exists());
+        assert_eq!(tools_on(relative.as_os_str()), []);
+        assert_eq!(names_in(&folder), ["iptables-nft"]);
     }
 
     #[test]

@@ -10,9 +10,11 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::locked;
 
 /// Where the tools have it unless told otherwise.
 const DEFAULT: &str = "/run/xtables.lock";
@@ -66,17 +68,17 @@ pub struct Usage {
 impl LockUsage {
     /// What was counted so far.
     pub fn get(&self) -> Usage {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.0)
     }
 
     /// It was waited for, in vain or not.
     pub(super) fn waited(&self, waited: Duration) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).waited += waited;
+        locked(&self.0).waited += waited;
     }
 
     /// A tool has had it.
     pub(super) fn held(&self, held: Duration) {
-        let mut usage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usage = locked(&self.0);
         usage.times += 1;
         usage.last_held = held;
         usage.held += held;
@@ -184,52 +186,45 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use ferrovia_lab::Folder;
+
     use super::*;
 
-    /// A lock file of its own, removed at the end.
-    struct Own(Lock);
-
-    impl Own {
-        fn new(test: &str, limit: Duration) -> Self {
-            let path = env::temp_dir().join(format!("ferrovia-lock-{test}-{}", std::process::id()));
-            Self(Lock { path, limit })
-        }
-    }
-
-    impl Drop for Own {
-        fn drop(&mut self) {
-            let _ = fs::remove_file(&self.0.path);
-        }
+    /// A lock in a folder of its own.
+    fn own(limit: Duration) -> (Lock, Folder) {
+        let folder = Folder::new();
+        let path = folder.join("lock");
+        (Lock { path, limit }, folder)
     }
 
     #[test]
     fn a_free_lock_is_not_waited_for_and_is_given_back() {
-        let own = Own::new("free", Duration::ZERO);
-        own.0.wait_until_free().unwrap();
-        own.0.wait_until_free().unwrap();
+        let (lock, _folder) = own(Duration::ZERO);
+        lock.wait_until_free().unwrap();
+        lock.wait_until_free().unwrap();
     }
 
     #[test]
     fn whoever_holds_it_too_long_is_named() {
-        let own = Own::new("held", Duration::from_millis(100));
-        let file = File::create(&own.0.path).unwrap();
+        let (lock, _folder) = own(Duration::from_millis(100));
+        let file = File::create(&lock.path).unwrap();
         file.lock().unwrap();
-        let error = own.0.wait_until_free().unwrap_err().to_string();
+        let error = lock.wait_until_free().unwrap_err().to_string();
         let me = format!("process {} (", std::process::id());
         assert!(error.starts_with(&me), "{error}");
     }
 
     #[test]
     fn it_is_waited_for() {
-        let own = Own::new("waited", Duration::from_secs(60));
-        let file = File::create(&own.0.path).unwrap();
+        let (lock, _folder) = own(Duration::from_secs(60));
+        let file = File::create(&lock.path).unwrap();
         file.lock().unwrap();
         let start = Instant::now();
         let free = thread::spawn(move || {
             thread::sleep(Duration::from_millis(150));
             drop(file);
         });
-        own.0.wait_until_free().unwrap();
+        lock.wait_until_free().unwrap();
         assert!(start.elapsed() >= Duration::from_millis(100));
         free.join().unwrap();
     }

@@ -1,8 +1,10 @@
 //! How many rules there are, for those who ask from other threads.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ferrovia_core::dialect::iptables::RuleCount;
+
+use crate::locked;
 
 /// The rules of one family. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -20,11 +22,10 @@ pub struct Rules {
 impl RulesWritten {
     /// The numbers as of the last write that succeeded, if there was one.
     pub fn get(&self) -> Option<Rules> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.0)
     }
 
     pub(super) fn set(&self, in_force: RuleCount, written: RuleCount) {
-        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *rules = Some(Rules { in_force, written });
+        *locked(&self.0) = Some(Rules { in_force, written });
     }
 }

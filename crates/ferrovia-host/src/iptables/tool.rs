@@ -103,10 +103,12 @@ pub(super) fn tools_on(path: &OsStr) -> Vec<Tool> {
 }
 
 impl Tool {
-    /// The tool of a kind in the directories of a search path, if it is there.
+    /// The tool of a kind in the directories of a search path, if it is there. Only in those whose place does not depend on where we happen
+    /// to be: an empty path would otherwise mean the present folder, whoever that belongs to.
     pub fn find(path: &OsStr, family: Family, backend: Backend) -> Option<Self> {
         let name = name(family, backend);
-        let mut candidates = env::split_paths(path).map(|folder| folder.join(&name));
+        let folders = env::split_paths(path).filter(|folder| folder.is_absolute());
+        let mut candidates = folders.map(|folder| folder.join(&name));
         let program =
             candidates.find(|candidate| is_executable(&with_ending(candidate, "-save")))?;
         Some(Self {

@@ -77,15 +77,13 @@ impl Ipvs {
     /// # Errors
     /// If the kernel refuses.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
-        let request = SetTimeouts(self.family, timeouts);
-        let answered = self.socket.pipeline(&[request]);
-        let refused = answered.map_err(failed("set the time-outs of IPVS"))?;
-        match refused.into_iter().next() {
-            None => Ok(()),
-            Some((_, refusal)) => Err(failed("set the time-outs of IPVS")(
-                netlink::Error::Refused(refusal),
-            )),
-        }
+        let set = self.socket.request(self.family, 0, |w| {
+            head(w, command::SET_CONFIG);
+            w.u32(attr::TIMEOUT_TCP, timeouts.tcp);
+            w.u32(attr::TIMEOUT_TCP_FIN, timeouts.tcp_fin);
+            w.u32(attr::TIMEOUT_UDP, timeouts.udp);
+        });
+        set.map_err(failed("set the time-outs of IPVS"))
     }
 
     /// All virtual servers of a family, whoever made them, except those that a mark leads to.
@@ -247,25 +245,6 @@ fn count(ops: &[Op]) -> Applied {
     Applied {
         made: number(|op| matches!(op, Op::PutServer(_))),
         deleted: number(|op| matches!(op, Op::DeleteServer(_))),
-    }
-}
-
-struct SetTimeouts(u16, Timeouts);
-
-impl netlink::Request for SetTimeouts {
-    fn kind(&self) -> u16 {
-        self.0
-    }
-
-    fn flags(&self) -> u16 {
-        0
-    }
-
-    fn write(&self, w: &mut netlink::Writer) {
-        head(w, command::SET_CONFIG);
-        w.u32(attr::TIMEOUT_TCP, self.1.tcp);
-        w.u32(attr::TIMEOUT_TCP_FIN, self.1.tcp_fin);
-        w.u32(attr::TIMEOUT_UDP, self.1.udp);
     }
 }
 

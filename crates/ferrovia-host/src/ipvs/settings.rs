@@ -1,5 +1,6 @@
 //! The kernel settings that the ipvs mode depends on.
 
+use crate::probe::KernelVersion;
 use crate::sysctl::{self, Setting, Settings};
 
 /// A setting that the mode cannot do without could not be made.
@@ -12,24 +13,6 @@ pub struct Error {
     pub value: u64,
     /// Why it is not.
     pub cause: sysctl::Error,
-}
-
-/// A kernel's version, as far as it matters here: major and minor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KernelVersion(pub u32, pub u32);
-
-impl KernelVersion {
-    /// Reads what the kernel calls its release, such as `6.1.176-foo`.
-    pub fn parse(release: &str) -> Option<Self> {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        let major = numbers.next()?.parse().ok()?;
-        Some(Self(major, numbers.next()?.parse().ok()?))
-    }
-
-    /// That of the running kernel, if it can be told.
-    pub fn running() -> Option<Self> {
-        Self::parse(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?)
-    }
 }
 
 /// Makes the settings, those that are not right already. Answers with those that were changed.
@@ -79,17 +62,6 @@ fn wanted(kernel: Option<KernelVersion>, strict_arp: bool) -> Vec<(Setting, u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn releases_are_read() {
-        assert_eq!(KernelVersion::parse("6.1.176\n"), Some(KernelVersion(6, 1)));
-        assert_eq!(
-            KernelVersion::parse("5.15-rc1+foo"),
-            Some(KernelVersion(5, 15))
-        );
-        assert_eq!(KernelVersion::parse("linux"), None);
-        assert!(KernelVersion(4, 19) < KernelVersion(5, 9));
-    }
 
     #[test]
     fn reuse_is_only_set_where_it_does_good() {

@@ -46,6 +46,30 @@ impl Socket {
         }
     }
 
+    /// Asks for one change and waits for the kernel's word on it.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or the conversation breaks.
+    pub(crate) fn request(
+        &mut self,
+        kind: u16,
+        how: u16,
+        body: impl FnOnce(&mut Writer),
+    ) -> Result<(), Error> {
+        let header = Header {
+            kind,
+            flags: flags::REQUEST | flags::ACK | how,
+            seq: 0,
+        };
+        let seq = self.put(header, body)?;
+        loop {
+            let answer = messages(self.receive()?).find(|message| message.seq == seq);
+            if let Some(word) = answer.and_then(|answer| Refusal::read(&answer)) {
+                return word.map_err(Error::Refused);
+            }
+        }
+    }
+
     /// Asks one question that is answered by any number of messages, which `each` folds into a value, and then by an end or a refusal. What
     /// was answered before a refusal stands.
     ///

@@ -176,6 +176,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::{Attrs, flags, messages};
 
     #[test]
     fn a_large_transaction_does_not_ask_for_twice_its_size() {
@@ -191,7 +192,6 @@ mod tests {
             assert!(len < 2 << 20 || room <= len + len / 4 + (1 << 20));
         }
     }
-    use crate::netlink::{Attrs, flags, messages};
 
     #[test]
     #[cfg(target_endian = "little")]

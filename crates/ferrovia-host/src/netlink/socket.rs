@@ -39,6 +39,9 @@ pub struct Socket {
     port: u32,
     seq: u32,
     send_room: usize,
+    /// An answer was given up in the middle. Until all that waits has been read, the kernel tells nothing more if it had no room for
+    /// something, and begins no other dump.
+    is_behind: bool,
     buffer: Box<[u8]>,
 }
 
@@ -61,6 +64,7 @@ impl Socket {
             port,
             seq: 1,
             send_room: 0,
+            is_behind: false,
             buffer,
         };
         socket.set_options()?;
@@ -82,11 +86,15 @@ impl Socket {
         self.seq = self.seq.wrapping_add(count);
     }
 
-    /// Sends messages in one datagram: for nf_tables, one transaction.
+    /// Sends messages in one datagram: for nf_tables, one transaction. What is left of an answer that could not be read to its end is thrown
+    /// away first.
     ///
     /// # Errors
     /// If the kernel does not take them. Refusals come as answers instead.
     pub fn send(&mut self, messages: &[u8]) -> Result<(), Error> {
+        if self.is_behind {
+            self.drain()?;
+        }
         self.make_send_room(messages.len())?;
         loop {
             let (data, len) = (messages.as_ptr().cast(), messages.len());
@@ -105,7 +113,7 @@ impl Socket {
     /// [`Error::TimedOut`] if none comes, [`Error::Lost`] if there was no room for what came.
     pub fn receive(&mut self) -> Result<&[u8], Error> {
         let len = self.receive_len(0)?.ok_or(Error::TimedOut(PATIENCE))?;
-        self.buffer.get(..len).ok_or(Error::Truncated)
+        Ok(self.buffer.get(..len).unwrap_or_default())
     }
 
     /// Takes a datagram that is there already; none if there is none.
@@ -113,10 +121,8 @@ impl Socket {
     /// # Errors
     /// [`Error::Lost`] if there was no room for what came.
     pub fn receive_waiting(&mut self) -> Result<Option<&[u8]>, Error> {
-        match self.receive_len(libc::MSG_DONTWAIT)? {
-            Some(len) => self.buffer.get(..len).map(Some).ok_or(Error::Truncated),
-            None => Ok(None),
-        }
+        let len = self.receive_len(libc::MSG_DONTWAIT)?;
+        Ok(len.and_then(|len| self.buffer.get(..len)))
     }
 
     /// Throws away all that waits here. After [`Error::Lost`] the kernel drops further news,
@@ -128,7 +134,10 @@ impl Socket {
         loop {
             match self.receive_waiting() {
                 Ok(Some(_)) | Err(Error::Lost | Error::Truncated) => {}
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    self.is_behind = false;
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -195,17 +204,24 @@ impl Socket {
         )
     }
 
-    /// Receives into the buffer; none if nothing came in time.
+    /// Receives into the buffer, and answers with a length that it has; none if nothing came in time.
     fn receive_len(&mut self, flags: libc::c_int) -> Result<Option<usize>, Error> {
         loop {
             match self.receive_once(flags) {
+                Ok((len, true)) if len > self.buffer.len() => {
+                    self.is_behind = true;
+                    return Err(Error::Truncated);
+                }
                 Ok((len, true)) => return Ok(Some(len)),
                 // Someone else than the kernel wrote to us.
                 Ok((_, false)) => {}
                 Err(error) => match error.errno() {
                     Some(libc::EINTR) => {}
                     Some(libc::EAGAIN) => return Ok(None),
-                    Some(libc::ENOBUFS) => return Err(Error::Lost),
+                    Some(libc::ENOBUFS) => {
+                        self.is_behind = true;
+                        return Err(Error::Lost);
+                    }
                     _ => return Err(error),
                 },
             }
@@ -348,4 +364,53 @@ fn check<T: TryInto<i64>>(action: &'static str, result: T) -> Result<(), Error> 
 
 fn call(action: &'static str, cause: io::Error) -> Error {
     Error::Call { action, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{Header, Writer, flags};
+    use crate::rtnetlink::{link, msg};
+
+    /// A question for a link that is not there, which is answered by a refusal.
+    fn not_there(w: &mut Writer) {
+        w.raw(&link::header(0, 0));
+        w.text(link::NAME, "not-there");
+    }
+
+    /// The same again and again.
+    fn questions(socket: &mut Socket, count: u32) -> Vec<u8> {
+        let mut writer = Writer::new();
+        for number in 0..count {
+            let header = Header {
+                kind: msg::GET_LINK,
+                flags: flags::REQUEST,
+                seq: socket.next_seq().wrapping_add(number),
+            };
+            writer.message(header, not_there);
+        }
+        socket.skip_seqs(count);
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_question_is_answered_after_answers_were_lost() {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        let small: libc::c_int = 4096;
+        socket
+            .option("", libc::SOL_SOCKET, libc::SO_RCVBUF, &small)
+            .unwrap();
+        let many = questions(&mut socket, 500);
+        socket.send(&many).unwrap();
+        let lost = loop {
+            match socket.receive() {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(lost, Error::Lost), "{lost}");
+        let refused = socket.ask(msg::GET_LINK, not_there, |_| Some(()));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.errno(), Some(libc::ENODEV), "{refused}");
+    }
 }

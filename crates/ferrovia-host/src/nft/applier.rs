@@ -3,14 +3,14 @@
 //! There is an applier per family, but one [`Connection`]: the kernel counts commits for all families together, so only who knows of both
 //! families' commits can tell ours from other people's.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrovia_core::dialect::nft::{Observed, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 
 use super::{Error, Nft};
-use crate::Applier;
+use crate::{Applier, locked};
 
 /// What the families' appliers share. Clones are the same connection.
 #[derive(Clone, Debug)]
@@ -33,8 +33,7 @@ impl Connection {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // A connection is as good as before after a panic elsewhere: every exchange starts anew.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 
@@ -78,13 +77,14 @@ impl Applier for NftApplier {
     }
 
     fn apply(&mut self, plan: &Transaction) -> Result<bool, Error> {
-        if plan.is_empty() {
-            return Ok(false);
-        }
         let mut shared = self.connection.lock();
-        shared.nft.apply(plan)?;
-        shared.count_own_commit();
-        Ok(true)
+        let applied = shared.nft.apply(plan)?;
+        // What needs no message is no commit either. Were it counted, somebody else's next one would pass for ours.
+        let is_commit = applied.messages > 0;
+        if is_commit {
+            shared.count_own_commit();
+        }
+        Ok(is_commit)
     }
 
     fn is_untouched(&mut self) -> Result<bool, Error> {

@@ -9,12 +9,15 @@ use ferrovia_core::family::Family;
 
 use super::route::{self, Found};
 use crate::netlink::{Error as Netlink, Protocol, Socket};
+use crate::rtnetlink::{find_link, link};
 
 /// How long the kernel may take to make the route to an address.
 const ROUTE_LIMIT: Duration = Duration::from_secs(2);
 const ROUTE_POLL: Duration = Duration::from_millis(1);
 /// The device we make.
 const OWN: &str = "ferrovia0";
+/// What takes its place where none can be made.
+const LOOPBACK: &str = "lo";
 /// The longest name of an interface.
 const LONGEST_NAME: usize = 15;
 
@@ -63,6 +66,7 @@ pub enum InterfaceChoice {
 /// An interface whose addresses we change.
 #[derive(Debug)]
 pub struct Interface {
+    choice: InterfaceChoice,
     name: String,
     number: u32,
     /// It is our own device, so whatever is on it is ours.
@@ -82,9 +86,9 @@ pub fn addresses_on(
     family: Family,
 ) -> Result<(Vec<IpAddr>, bool), Error> {
     let found = match choice {
-        InterfaceChoice::Named(name) => Interface::find(name, false),
-        InterfaceChoice::Own => match Interface::find(OWN, true) {
-            Err(Error::Missing(_)) => Interface::find("lo", false),
+        InterfaceChoice::Named(name) => Interface::find(choice, name),
+        InterfaceChoice::Own => match Interface::find(choice, OWN) {
+            Err(Error::Missing(_)) => Interface::find(choice, LOOPBACK),
             found => found,
         },
     };
@@ -107,13 +111,13 @@ impl Interface {
     /// If it is not there, or the kernel refuses.
     pub fn open(choice: &InterfaceChoice) -> Result<Self, Error> {
         match choice {
-            InterfaceChoice::Named(name) => Self::find(name, false),
+            InterfaceChoice::Named(name) => Self::find(choice, name),
             InterfaceChoice::Own => match Self::own() {
                 Err(Error::Interface { cause, .. }) if cause.errno() == Some(libc::EOPNOTSUPP) => {
                     tracing::info!(
                         "this kernel cannot make dummy devices; service addresses are put on lo"
                     );
-                    Self::find("lo", false)
+                    Self::find(choice, LOOPBACK)
                 }
                 result => result,
             },
@@ -126,17 +130,35 @@ impl Interface {
     }
 
     /// The addresses of a family that are ours to remove. Of an interface that is not ours those that carry our mark, or, where the kernel
-    /// cannot mark, those that this process put there.
+    /// cannot mark, those that this process put there. If somebody has removed the interface, it is the one that is there by now.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If they cannot be read, or the interface is gone and not ours to make.
     pub fn addresses(&mut self, family: Family) -> Result<Vec<IpAddr>, Error> {
+        self.follow()?;
         let mut ours = self.ours()?;
         ours.retain(|ip| Family::of(*ip) == family);
         Ok(ours)
     }
 
-    /// The same, of both families.
+    /// Goes over to another interface if the one we had is gone: the kernel numbers one that is made anew differently.
+    fn follow(&mut self) -> Result<(), Error> {
+        match find_link(&mut self.socket, &self.name) {
+            Ok((number, _)) if number == self.number => return Ok(()),
+            Err(cause) if cause.errno() != Some(libc::ENODEV) => {
+                return Err(self.failed("look for", cause));
+            }
+            _ => {}
+        }
+        *self = Self::open(&self.choice)?;
+        tracing::warn!(
+            interface = self.name,
+            "the interface of service addresses was removed by somebody; they are put on the one that is there now"
+        );
+        Ok(())
+    }
+
+    /// The addresses on it that are ours, of both families.
     fn ours(&mut self) -> Result<Vec<IpAddr>, Error> {
         let dumped = route::addresses(&mut self.socket);
         let found = dumped.map_err(|cause| self.failed("read the addresses of", cause))?;
@@ -223,13 +245,13 @@ impl Interface {
             Err(error) if error.errno() == Some(libc::EEXIST) => {}
             Err(cause) => return Err(failed("make")(cause)),
         }
-        let mut found = Self::find(OWN, true)?;
+        let mut found = Self::find(&InterfaceChoice::Own, OWN)?;
         route::set_up(&mut found.socket, found.number).map_err(failed("set up"))?;
         Ok(found)
     }
 
-    /// Finds an interface. One that should be our own is only if it is a dummy device: it may have that name by chance.
-    fn find(name: &str, wants_own: bool) -> Result<Self, Error> {
+    /// Finds the interface of a name for a choice. One that should be our own is only if it is a dummy device: it may have that name by chance.
+    fn find(choice: &InterfaceChoice, name: &str) -> Result<Self, Error> {
         if name.is_empty() || name.len() > LONGEST_NAME {
             return Err(Error::Missing(name.to_owned()));
         }
@@ -242,11 +264,13 @@ impl Interface {
             },
         };
         let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
-        let (number, is_dummy) = route::find_link(&mut socket, name).map_err(failed)?;
+        let (number, kind) = find_link(&mut socket, name).map_err(failed)?;
+        let should_be_own = *choice == InterfaceChoice::Own && name == OWN;
         Ok(Self {
+            choice: choice.clone(),
             name: name.to_owned(),
             number,
-            is_own: wants_own && is_dummy,
+            is_own: should_be_own && kind == link::DUMMY,
             added: BTreeSet::new(),
             socket,
         })
@@ -276,7 +300,7 @@ impl Interface {
 /// If the kernel refuses.
 pub fn remove_leftovers() -> Result<Vec<String>, Error> {
     let mut removed = Vec::new();
-    match Interface::find(OWN, true) {
+    match Interface::find(&InterfaceChoice::Own, OWN) {
         Ok(mut own) if own.is_own => {
             let deleted = route::delete_link(&mut own.socket, own.number);
             deleted.map_err(|cause| own.failed("remove", cause))?;
@@ -286,15 +310,25 @@ pub fn remove_leftovers() -> Result<Vec<String>, Error> {
         Err(error) => return Err(error),
     }
     let failed = |cause| Error::Interface {
-        action: "remove service addresses from",
-        name: "lo".to_owned(),
+        action: "look for service addresses on",
+        name: LOOPBACK.to_owned(),
         cause,
     };
     let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
     let mut marked = route::addresses(&mut socket).map_err(failed)?;
     marked.retain(|found| found.is_marked);
     for Found { interface, ip, .. } in &marked {
-        route::remove_address(&mut socket, *interface, *ip).map_err(failed)?;
+        match route::remove_address(&mut socket, *interface, *ip) {
+            Err(cause) if cause.errno() != Some(libc::EADDRNOTAVAIL) => {
+                return Err(Error::Address {
+                    action: "remove",
+                    address: *ip,
+                    name: format!("of number {interface}"),
+                    cause,
+                });
+            }
+            _ => {}
+        }
     }
     if !marked.is_empty() {
         removed.push(format!("{} service addresses", marked.len()));

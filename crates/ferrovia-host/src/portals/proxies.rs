@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::{Protocol as Transport, TrafficPolicy};
 use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
 
+use crate::locked;
 use crate::userspace::{
     self, Address, Endpoint, Engine, Gate, Options, Presence, Protocol, Service, Sources,
 };
@@ -349,7 +350,7 @@ impl Proxies {
 }
 
 impl Drop for Proxies {
-    /// A service ends before its engine does: nobody would answer it afterwards.
+    /// Who looks into the directory finds what is open, which from now on is nothing of ours.
     fn drop(&mut self) {
         let mut all = locked(&self.directory.0);
         for name in self.open.keys() {
@@ -384,9 +385,4 @@ fn sources(sources: &ferrovia_core::plan::userspace::Sources) -> Sources {
         nets: Arc::clone(&sources.nets),
         itself: sources.itself,
     }
-}
-
-/// A thread that panicked while it held the lock has left the map whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

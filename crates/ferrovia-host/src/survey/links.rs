@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::printable;
 use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket};
-use crate::rtnetlink::{link, msg};
+use crate::rtnetlink::{kind_of_link, link, msg};
 
 /// Where in the header of a link's message the flags are.
 const FLAGS: std::ops::Range<usize> = 8..12;
@@ -33,7 +33,7 @@ pub struct Link {
 pub fn links() -> Result<Vec<Link>, Error> {
     let mut links: Vec<Link> = Socket::open(Protocol::Route)?.dump(
         msg::GET_LINK,
-        |w| w.raw(&[0; link::HEADER_LEN]),
+        |w| w.raw(&link::header(0, 0)),
         |all: &mut Vec<_>, message| all.extend(link(message)),
     )?;
     // A dump that was interrupted by a change may tell of one twice.
@@ -47,12 +47,9 @@ fn link(message: &Message<'_>) -> Option<Link> {
     let flags = message.body.get(FLAGS)?;
     let flags = i32::from_ne_bytes(flags.try_into().ok()?);
     let attrs = Attrs::of(message, link::HEADER_LEN);
-    let kind = attrs
-        .get(link::INFO)
-        .and_then(|info| info.nested().get(link::INFO_KIND)?.text());
     Some(Link {
         name: printable(attrs.get(link::NAME)?.text()?),
-        kind: printable(kind.unwrap_or_default()),
+        kind: printable(kind_of_link(message).unwrap_or_default()),
         mtu: attrs.get(link::MTU).and_then(Attr::u32).unwrap_or_default(),
         is_up: flags & libc::IFF_UP != 0,
         is_loopback: flags & libc::IFF_LOOPBACK != 0,

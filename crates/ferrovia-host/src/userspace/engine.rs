@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::service::Service;
 use super::shared::{Mailbox, Message, Shared, State};
-use super::sys::{self, Epoll};
+use super::sys::Epoll;
 use super::worker::Worker;
 use super::{Error, Protocol};
+use crate::privileges;
 
 /// More threads than this do not help a node: the kernel does most of the work.
 const MOST_THREADS: usize = 4;
@@ -45,8 +46,9 @@ impl Engine {
     /// If the system refuses threads or descriptors.
     pub fn start(options: &Options) -> Result<Self, Error> {
         let failed = |action| move |source| Error::Start { action, source };
-        let descriptors =
-            sys::raise_descriptor_limit().map_err(failed("raise the limit of open descriptors"))?;
+        let descriptors = privileges::allow_many_open_files()
+            .and_then(|()| privileges::most_open_files())
+            .map_err(failed("raise the limit of open descriptors"))?;
         let cores = || {
             available_parallelism()
                 .map_or(1, usize::from)

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use ipnet::IpNet;
 
 use super::service::Service;
-use super::shared::{State, locked};
+use super::shared::State;
+use crate::locked;
 
 /// What holds for the clients of one listener.
 #[derive(Clone, Debug)]

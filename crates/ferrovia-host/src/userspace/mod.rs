@@ -27,7 +27,6 @@ mod timer;
 mod udp;
 mod worker;
 
-use crate::balance;
 pub use engine::{Engine, Options};
 pub use error::Error;
 pub use figures::{DIAL_BOUNDS, Failure, Figures};

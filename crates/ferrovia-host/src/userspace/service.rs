@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::gate::{Gate, Gateway};
-use super::shared::{Choice, ListenerId, Message, Port, Shared, State, Target, locked};
+use super::shared::{Choice, ListenerId, Message, Port, Shared, State, Target};
 use super::socket::{self, Listen, Opened};
 use super::{Error, Figures, Protocol};
+use crate::locked;
 
 /// Threads answer at once; this only keeps a bug from hanging the caller.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,13 +7,14 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::balance::Balancer;
 use super::figures::Counters;
 use super::gate::Gateway;
 use super::{Failure, Protocol, sys};
+use crate::balance::Balancer;
+use crate::locked;
 
 /// Names a listener, for ever.
 pub(super) type ListenerId = u64;
@@ -258,9 +259,4 @@ impl Target {
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.cut_at.load(Ordering::Relaxed) <= now
     }
-}
-
-/// A lock whose holder panicked is as good as any: what it guards is whole between any two steps.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

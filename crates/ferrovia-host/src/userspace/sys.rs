@@ -4,7 +4,7 @@
 //! ask for.
 #![allow(
     unsafe_code,
-    reason = "epoll, splice, accept4 and resource limits have no safe form in std; every block says why it is sound"
+    reason = "epoll, splice and accept4 have no safe form in std; every block says why it is sound"
 )]
 
 use std::io;
@@ -185,22 +185,6 @@ pub(super) fn splice(from: impl AsFd, to: impl AsFd, len: usize) -> io::Result<u
     // SAFETY: the descriptors are open while borrowed; no offsets are passed.
     let moved = unsafe { libc::splice(from, null_mut(), to, null_mut(), len, flags) };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())
-}
-
-/// Raises the limit of open descriptors as far as this process may, and says how many that is.
-pub(super) fn raise_descriptor_limit() -> io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the structure outlives the call.
-    checked(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    if limit.rlim_cur < limit.rlim_max {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: as above.
-        checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
-    }
-    Ok(limit.rlim_cur)
 }
 
 /// Asks for room for datagrams that were not read yet: beyond the system's limit if this process may.

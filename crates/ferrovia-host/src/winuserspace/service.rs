@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ferrovia_core::plan::userspace::Proxy;
 
 use crate::balance::Balancer;
+use crate::locked;
 
 /// A proxy, as its threads see it.
 #[derive(Debug)]
@@ -116,9 +117,4 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.0.0.free.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-/// A lock whose holder panicked is as good as any: what it guards is whole between any two steps.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,14 +10,8 @@ use socket2::SockRef;
 
 use super::listener::{End, spawn, thread_of_own};
 use super::service::Service;
+use crate::balance::PATIENCE;
 
-/// How long each attempt to reach an endpoint may take; there are no more attempts than these. As in kube-proxy.
-const PATIENCE: [Duration; 4] = [
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-];
 /// The pause when the system accepts nothing, which is as a rule for lack of something.
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::listener::{End, spawn};
-use super::service::{Place, Service, locked};
+use super::service::{Place, Service};
+use crate::locked;
 
 /// No datagram is longer.
 const LONGEST: usize = 65_535;

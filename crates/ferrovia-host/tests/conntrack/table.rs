@@ -78,6 +78,22 @@ fn a_named_flow_goes_and_no_other() {
 }
 
 #[test]
+fn a_refusal_is_told_once_and_not_of_the_next_flows() {
+    in_namespace(|| {
+        create(sample().into_iter()).unwrap();
+        let all = keys(Family::V4, SentTo::Anywhere);
+        let mut deleter = Deleter::open().unwrap();
+        // No flow of this family can be named so: each of them is refused.
+        let refused = deleter.delete(Family::V6, all.iter()).unwrap_err();
+        assert!(
+            refused.to_string().starts_with("cannot delete UDP flows: "),
+            "{refused}"
+        );
+        assert_eq!(deleter.delete(Family::V4, all.iter()).unwrap(), all.len());
+    });
+}
+
+#[test]
 fn a_later_flow_between_the_same_ends_is_not_hit() {
     in_namespace(|| {
         let old = Entry::udp(

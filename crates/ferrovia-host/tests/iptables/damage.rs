@@ -8,23 +8,18 @@ use ferrovia_core::plan::Found;
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::Backend;
 
-use crate::shapes::{self, Shape};
-use crate::support::{BACKENDS, Node, in_namespace, restore, run, tool};
+use crate::shapes;
+use crate::support::{BACKENDS, Node, in_namespace, restore, run, shape, tool};
 
 /// What others have on a node where a kube-proxy ran.
 const FOREIGN: &str =
     include_str!("../../../ferrovia-core/src/dialect/iptables/leftovers/tests/foreign.save");
 
 /// A load balancer with all kinds of rules.
-fn shape() -> Shape {
-    shapes::all()
-        .into_iter()
-        .find(|shape| shape.name == "S9")
-        .unwrap()
-}
+const RICH: &str = "S9";
 
-/// A text of rules of our chains, one line each, as `table -A chain rule`.
-fn our_rules(save: &str) -> Vec<(String, String, String)> {
+/// All rules, each with its table and its chain.
+fn all_rules(save: &str) -> Vec<(String, String, String)> {
     let tables = parse(save).into_iter();
     tables
         .flat_map(|table| {
@@ -41,9 +36,9 @@ fn our_rules(save: &str) -> Vec<(String, String, String)> {
 fn any_rule_that_is_removed_comes_back() {
     for backend in BACKENDS {
         in_namespace(|| {
-            let mut node = Node::written(&shape(), backend);
+            let mut node = Node::written(&shape(RICH), backend);
             let whole = shapes::rules(&node.save());
-            for (table, chain, rule) in our_rules(&node.save()) {
+            for (table, chain, rule) in all_rules(&node.save()) {
                 restore(
                     Family::V4,
                     backend,
@@ -75,9 +70,9 @@ fn any_rule_that_is_removed_comes_back() {
 fn any_rule_that_somebody_adds_to_our_chains_goes() {
     for backend in BACKENDS {
         in_namespace(|| {
-            let mut node = Node::written(&shape(), backend);
+            let mut node = Node::written(&shape(RICH), backend);
             let whole = node.save();
-            let chains = our_rules(&whole)
+            let chains = all_rules(&whole)
                 .into_iter()
                 .map(|(table, chain, _)| (table, chain));
             let ours =
@@ -93,8 +88,8 @@ fn any_rule_that_somebody_adds_to_our_chains_goes() {
                 );
                 node.full(Found::Adopt).unwrap();
                 assert_eq!(
-                    our_rules(&node.save()),
-                    our_rules(&whole),
+                    all_rules(&node.save()),
+                    all_rules(&whole),
                     "{backend}: {table} {chain}"
                 );
             }
@@ -106,7 +101,7 @@ fn any_rule_that_somebody_adds_to_our_chains_goes() {
 fn a_rule_that_cannot_be_repeated_goes_with_its_chain() {
     for backend in BACKENDS {
         in_namespace(|| {
-            let mut node = Node::written(&shape(), backend);
+            let mut node = Node::written(&shape(RICH), backend);
             let whole = node.save();
             for chain in ["KUBE-SERVICES", "KUBE-MARK-MASQ"] {
                 let rule = [
@@ -127,7 +122,7 @@ fn a_rule_that_cannot_be_repeated_goes_with_its_chain() {
                 );
             }
             node.full(Found::Adopt).unwrap();
-            assert_eq!(our_rules(&node.save()), our_rules(&whole));
+            assert_eq!(all_rules(&node.save()), all_rules(&whole));
         });
     }
 }
@@ -136,7 +131,7 @@ fn a_rule_that_cannot_be_repeated_goes_with_its_chain() {
 fn the_canary_tells_that_everything_was_removed() {
     for backend in BACKENDS {
         in_namespace(|| {
-            let mut node = Node::written(&shape(), backend);
+            let mut node = Node::written(&shape(RICH), backend);
             let whole = shapes::rules(&node.save());
             assert!(node.applier.is_untouched().unwrap(), "{backend}");
             for table in ["mangle", "nat", "filter"] {
@@ -162,7 +157,7 @@ fn the_canary_tells_that_everything_was_removed() {
 #[test]
 fn rules_of_others_are_never_touched() {
     let foreign = |save: &str| -> Vec<_> {
-        let rules = our_rules(save).into_iter();
+        let rules = all_rules(save).into_iter();
         rules
             .filter(|(_, chain, rule)| !chain.starts_with("KUBE-S") && !rule.contains("-j KUBE-"))
             .filter(|(_, chain, _)| {
@@ -188,7 +183,7 @@ fn rules_of_others_are_never_touched() {
                 "",
             ));
             assert!(before.len() > 3, "{before:?}");
-            let mut node = Node::written(&shape(), backend);
+            let mut node = Node::written(&shape(RICH), backend);
             for other in shapes::all()
                 .into_iter()
                 .filter(|other| other.family == Family::V4)
@@ -211,7 +206,7 @@ fn a_rule_that_is_not_one_of_iptables_does_not_stop_us() {
         run("nft", &rule, "");
     };
     in_namespace(|| {
-        let mut node = Node::written(&shape(), Backend::Nft);
+        let mut node = Node::written(&shape(RICH), Backend::Nft);
         let whole = shapes::rules(&node.save());
         run("nft", &["add", "chain", "ip", "nat", "odd"], "");
         odd("odd");

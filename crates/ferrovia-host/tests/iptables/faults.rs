@@ -9,15 +9,8 @@ use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, Counters};
 
-use crate::shapes::{self, Shape};
-use crate::support::{BACKENDS, Node, in_namespace, restore};
-
-fn shape(name: &str) -> Shape {
-    shapes::all()
-        .into_iter()
-        .find(|shape| shape.name == name)
-        .unwrap()
-}
+use crate::shapes;
+use crate::support::{BACKENDS, Node, in_namespace, restore, shape};
 
 #[test]
 fn a_write_that_fails_names_the_line_and_the_next_full_one_mends_all() {

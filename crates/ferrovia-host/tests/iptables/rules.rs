@@ -4,7 +4,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
 
 use crate::shapes::{self, Shape};
-use crate::support::{BACKENDS, Node, in_namespace, restore};
+use crate::support::{BACKENDS, Node, in_namespace, restore, shape};
 
 /// What a running kube-proxy gives its restoring tool for the shape S9, in its own spelling, with a chain of an endpoint that is gone.
 const KUBE_PROXY: &str = include_str!("kube-proxy.restore");
@@ -67,11 +67,9 @@ fn step_by_step_ends_where_one_write_does() {
 
 #[test]
 fn a_kube_proxys_rules_are_taken_over_in_place() {
-    let shapes = shapes::all();
-    let shape = shapes.iter().find(|shape| shape.name == "S9").unwrap();
     for backend in BACKENDS {
         in_namespace(|| {
-            let mut node = Node::new(shape, backend);
+            let mut node = Node::new(&shape("S9"), backend);
             // Makes the counters the rules name.
             node.save();
             restore(Family::V4, backend, KUBE_PROXY);

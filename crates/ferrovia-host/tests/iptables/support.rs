@@ -14,7 +14,7 @@ use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, IptablesApplier, detect};
 use ferrovia_lab::namespace::{enter_new, succeed};
 
-use crate::shapes::Shape;
+use crate::shapes::{self, Shape};
 
 /// Both backends.
 pub(crate) const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
@@ -55,6 +55,12 @@ pub(crate) fn tool(family: Family, backend: Backend) -> String {
 pub(crate) fn restore(family: Family, backend: Backend, input: &str) {
     let args = ["--noflush", "-w", "300"];
     run(&format!("{}-restore", tool(family, backend)), &args, input);
+}
+
+/// The shape of a name.
+pub(crate) fn shape(name: &str) -> Shape {
+    let mut all = shapes::all().into_iter();
+    all.find(|shape| shape.name == name).unwrap()
 }
 
 /// A node in this namespace whose state is that of a shape.

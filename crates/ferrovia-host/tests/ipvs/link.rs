@@ -2,17 +2,23 @@
 
 use std::net::IpAddr;
 
+use ferrovia_core::family::Family;
 use ferrovia_host::link::{Change, Changed, DummyDevice, Error};
+use ferrovia_host::portals::{Interface, InterfaceChoice};
 use ferrovia_lab::uml::suite::Test;
 
 use crate::support::{in_namespace, run};
 
-pub(crate) const TESTS: [Test; 3] = [
+pub(crate) const TESTS: [Test; 4] = [
     ("a device is made and removed", a_device_is_made_and_removed),
     ("addresses come and go", addresses_come_and_go),
     (
         "a device of another kind is not touched",
         a_device_of_another_kind_is_not_touched,
+    ),
+    (
+        "a device of the userspace mode is made again",
+        a_device_of_the_userspace_mode_is_made_again,
     ),
 ];
 
@@ -105,5 +111,20 @@ fn a_device_of_another_kind_is_not_touched() {
             );
         }
         run("ip link show kube-ipvs0");
+    });
+}
+
+/// Here because kernels of machines need not have dummy devices.
+fn a_device_of_the_userspace_mode_is_made_again() {
+    in_namespace(|| {
+        let mut interface = Interface::open(&InterfaceChoice::Own).unwrap();
+        assert_eq!(interface.name(), "ferrovia0");
+        let service: [IpAddr; 1] = [[10, 96, 0, 1].into()];
+        for _ in 0..2 {
+            assert!(interface.addresses(Family::V4).unwrap().is_empty());
+            interface.add(&service).unwrap();
+            assert_eq!(interface.addresses(Family::V4).unwrap(), service);
+            run("ip link delete ferrovia0");
+        }
     });
 }

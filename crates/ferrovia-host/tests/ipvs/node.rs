@@ -1,8 +1,9 @@
 //! IPVS's time-outs and schedulers, kernel settings.
 
 use ferrovia_core::dialect::ipvs::Scheduler;
-use ferrovia_host::ipvs::settings::{self, KernelVersion};
+use ferrovia_host::ipvs::settings;
 use ferrovia_host::ipvs::{Error, Ipvs, Timeouts};
+use ferrovia_host::probe::KernelVersion;
 use ferrovia_host::sysctl::{Files, Setting, Settings as _};
 use ferrovia_lab::uml::suite::Test;
 

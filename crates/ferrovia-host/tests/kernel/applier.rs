@@ -80,6 +80,22 @@ fn a_foreign_commit_touches_both_until_each_has_looked() {
 }
 
 #[test]
+fn a_plan_that_says_nothing_does_not_hide_a_foreign_commit() {
+    in_namespace(|| {
+        let mut both = appliers();
+        commit(&mut both[0], Family::V4);
+        let services = sample::Sets::of(Family::V4).services;
+        let nothing = vec![Op::AddElements(services, Vec::new())];
+        for ops in [nothing, Vec::new()] {
+            assert!(!both[0].apply(&transaction(Family::V4, ops)).unwrap());
+            assert_eq!(are_untouched(&mut both), [true, true]);
+        }
+        load("add table ip theirs");
+        assert_eq!(are_untouched(&mut both), [false, false]);
+    });
+}
+
+#[test]
 fn a_commit_of_ours_does_not_hide_a_foreign_one() {
     in_namespace(|| {
         let mut both = appliers();

@@ -10,8 +10,10 @@ mod scenarios;
 /// What the kernel says about a thread.
 mod status;
 
+use std::env;
 use std::process::{Command, ExitCode};
-use std::{env, fs, process};
+
+use ferrovia_lab::Folder;
 
 /// Says which scenario a process is to be.
 const ORDER: &str = "FERROVIA_PRIVILEGES_SCENARIO";
@@ -48,12 +50,10 @@ fn main() -> ExitCode {
 fn succeeds(name: &str) -> bool {
     let itself = env::current_exe().expect("the test's own path is known");
     // The legacy tools have one lock for all namespaces; this machine's own is not ours to hold.
-    let lock = env::temp_dir().join(format!("ferrovia-privileges-{}.lock", process::id()));
+    let folder = Folder::new();
     let status = Command::new(itself)
         .env(ORDER, name)
-        .env("XTABLES_LOCKFILE", &lock)
+        .env("XTABLES_LOCKFILE", folder.join("lock"))
         .status();
-    // Only there if a tool took it.
-    let _ = fs::remove_file(lock);
     status.expect("the test can run itself").success()
 }

@@ -2,10 +2,9 @@
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::{env, fs, process, thread};
+use std::{fs, thread};
 
 use ferrovia_core::dialect::nft::{Op, Transaction};
 use ferrovia_core::family::Family;
@@ -15,6 +14,7 @@ use ferrovia_host::privileges::{
     Capability, DropError, FILES_OF_OTHERS, LEGACY_IPTABLES, Missing, OomScoreError, RULES,
     drop_capabilities, drop_in_this_thread, raise_or_lower_oom_score, require,
 };
+use ferrovia_lab::Folder;
 use ferrovia_lab::namespace::enter_new;
 
 use crate::status::{NET_ADMIN, NET_RAW, Status};
@@ -179,9 +179,12 @@ fn another_user() {
 }
 
 fn files_of_others() {
-    let file = SomeonesFile::new();
+    let folder = Folder::new();
+    let file = folder.write("manifest", "a manifest");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
     let read = |keep: &'static [Capability]| {
-        let path = file.0.clone();
+        let path = file.clone();
         let work = move || {
             drop_in_this_thread(keep).unwrap();
             fs::read_to_string(path)
@@ -202,26 +205,6 @@ fn oom_score() {
     let error = raise_or_lower_oom_score(-999).unwrap_err();
     assert!(matches!(error, OomScoreError::Write { adj: -999, .. }));
     assert!(error.to_string().contains("CAP_SYS_RESOURCE"), "{error}");
-}
-
-/// A file that only its owner may read, who is somebody else; gone at the end.
-struct SomeonesFile(PathBuf);
-
-impl SomeonesFile {
-    fn new() -> Self {
-        let path = env::temp_dir().join(format!("ferrovia-privileges-{}", process::id()));
-        fs::write(&path, "a manifest").unwrap();
-        let file = Self(path);
-        fs::set_permissions(&file.0, fs::Permissions::from_mode(0o600)).unwrap();
-        chown(&file.0, Some(NOBODY), Some(NOBODY)).unwrap();
-        file
-    }
-}
-
-impl Drop for SomeonesFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// Another user, who still may take the capabilities that root had.

@@ -1,4 +1,4 @@
-//! Service addresses on somebody else's interface.
+//! Service addresses on somebody else's interface, and on one that comes and goes.
 
 use std::net::IpAddr;
 
@@ -29,6 +29,26 @@ fn an_address_that_was_there_before_stays_when_its_service_goes() {
         interface.remove(&both).unwrap();
         let left = run("ip -o address show dev lo");
         assert!(left.contains(THEIRS) && !left.contains(OURS), "{left}");
+    });
+}
+
+#[test]
+fn an_interface_that_was_made_anew_gets_its_addresses_again() {
+    in_namespace(|| {
+        let make = || run("ip link add services type veth peer name other");
+        make();
+        let mut interface =
+            Interface::open(&InterfaceChoice::Named("services".to_owned())).unwrap();
+        let ours = [address(OURS)];
+        interface.add(&ours).unwrap();
+        assert_eq!(interface.addresses(Family::V4).unwrap(), ours);
+        run("ip link delete services");
+        let gone = interface.addresses(Family::V4).unwrap_err();
+        assert!(gone.to_string().contains("no interface services"), "{gone}");
+        make();
+        assert!(interface.addresses(Family::V4).unwrap().is_empty());
+        interface.add(&ours).unwrap();
+        assert_eq!(interface.addresses(Family::V4).unwrap(), ours);
     });
 }
 

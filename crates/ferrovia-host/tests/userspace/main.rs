@@ -13,6 +13,7 @@ mod faults;
 mod gates;
 /// Addresses that pass from one proxy to another.
 mod handover;
+/// Where service addresses are put.
 mod interface;
 /// Very many connections, and too many.
 mod limits;

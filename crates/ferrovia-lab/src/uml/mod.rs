@@ -1,6 +1,6 @@
 //! A whole kernel of our own as an ordinary process: user-mode Linux, for what the machine's kernel lacks.
 //!
-//! [`Machine::run`] boots it with the machine's files as its root (read-only, by hostfs), loads the modules of [`modules`], runs one program
+//! [`Machine::run`] boots it with the machine's files as its root (read-only, by hostfs), loads the modules of `modules.rs`, runs one program
 //! as root and brings back its output and exit code. Whatever the program does to network, settings and modules is gone afterwards: nothing
 //! of it reaches the machine.
 //!
@@ -10,13 +10,13 @@
 //! - `boot`: the outer side, a process to start, listen to and end.
 //! - `init`: the inner side, process 1.
 //! - `job`: what the one tells the other.
-//! - [`modules`]: which modules are loaded, and in what order.
+//! - `modules`: which modules are loaded, and in what order.
 //! - [`suite`]: tests that run inside.
 
 mod boot;
 mod init;
 mod job;
-pub mod modules;
+mod modules;
 pub mod suite;
 
 pub use boot::{Error, Machine};

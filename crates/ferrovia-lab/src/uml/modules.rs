@@ -32,7 +32,7 @@ const UNWANTED: [&str; 2] = ["ip_vs_pe_sip", "ip_vs_ftp"];
 ///
 /// # Errors
 /// If the list of modules cannot be read or one cannot be loaded.
-pub fn load_wanted() -> io::Result<usize> {
+pub(super) fn load_wanted() -> io::Result<usize> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let folder = Path::new(FOLDER).join(release.trim());
     let list = folder.join("modules.dep");

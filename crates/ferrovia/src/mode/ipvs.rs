@@ -47,7 +47,7 @@ pub(super) fn planner(settings: &IpvsSettings, family: Family) -> IpvsPlanner {
 pub(super) fn prepare(settings: &IpvsSettings) -> Result<(), SyncError> {
     // Opening it loads the module, and without that there are no settings of it.
     let mut ipvs = Ipvs::open()?;
-    let kernel = settings::KernelVersion::running();
+    let kernel = probe::KernelVersion::running();
     for setting in settings::make(&Files::of_this_machine(), kernel, settings.strict_arp)? {
         tracing::info!(setting = %setting.path().display(), "changed a kernel setting that the ipvs mode depends on");
     }

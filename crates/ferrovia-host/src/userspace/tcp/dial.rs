@@ -5,19 +5,12 @@ use std::time::Duration;
 
 use super::Tcp;
 use super::connection::Verdict;
+use crate::balance::PATIENCE;
 use crate::userspace::Failure;
 use crate::userspace::slab::Key;
 use crate::userspace::socket;
 use crate::userspace::sys::{Ready, Watch};
 use crate::userspace::worker::{Context, Due, Token};
-
-/// How long each attempt may take; there are no more attempts than these. As in kube-proxy.
-pub(super) const PATIENCE: [Duration; 4] = [
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-];
 
 impl Tcp {
     /// Makes the next attempt, and those after it that fail at once.

@@ -71,7 +71,9 @@ impl Udp {
         let watched = (context.epoll).add(socket, Token::Port(key).pack(), Watch::Readable);
         if let Err(error) = watched {
             let service = &listener.port.service.name;
-            tracing::error!(%service, %error, "Cannot serve datagrams on one of the threads");
+            tracing::error!(%service, %error, "Cannot serve datagrams on one of the threads; the others have to do");
+            // The kernel would go on to lead clients here.
+            self.ports.remove(key);
         }
     }
 

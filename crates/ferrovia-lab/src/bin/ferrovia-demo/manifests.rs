@@ -4,20 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use ferrovia_lab::Folder;
 
 /// A folder of the demo's own. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    root: PathBuf,
+    root: Folder,
 }
 
 impl Scratch {
     /// Copies the manifests of a folder.
     pub(crate) fn copy_of(folder: &Path) -> anyhow::Result<Self> {
-        // The number keeps demos that run at the same time apart.
-        let root = std::env::temp_dir().join(format!("ferrovia-demo-{}", std::process::id()));
+        let root = Folder::make().context("cannot make a folder for the copy of the manifests")?;
         let scratch = Self { root };
-        fs::create_dir_all(scratch.manifests())
+        fs::create_dir(scratch.manifests())
             .with_context(|| format!("cannot make {}", scratch.manifests().display()))?;
         let entries = fs::read_dir(folder)
             .with_context(|| format!("cannot read the folder {}", folder.display()))?;
@@ -40,7 +40,7 @@ impl Scratch {
 
     /// A place for files that are no manifests.
     pub(crate) fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
     /// Takes the lines with a word out of a file, as a person would with an editor, and returns
@@ -67,18 +67,8 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.root) {
-            eprintln!("cannot remove {}: {error}", self.root.display());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use ferrovia_lab::Folder;
-
     use super::*;
 
     #[test]
