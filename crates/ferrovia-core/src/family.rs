@@ -1,9 +1,9 @@
 //! The two address families, and values that exist once for each.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// An IP address family. A node's state is kept, planned and written per family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,23 @@ impl Family {
     /// The family of a prefix.
     pub fn of_net(net: &IpNet) -> Self {
         Self::of(net.addr())
+    }
+
+    /// The address by which every machine calls itself: 127.0.0.1 or ::1.
+    pub fn localhost(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::LOCALHOST.into(),
+            Self::V6 => Ipv6Addr::LOCALHOST.into(),
+        }
+    }
+
+    /// All addresses that lead back to the machine that uses them.
+    pub(crate) fn loopback(self) -> IpNet {
+        match self {
+            // The prefixes are not longer than the addresses, so neither can fail.
+            Self::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
+            Self::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
+        }
     }
 }
 

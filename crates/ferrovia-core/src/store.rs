@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use self::complaints::{Complaints, shown_name, shown_object, unusable};
+use self::complaints::{Complaints, unusable};
 use self::slices::SliceIndex;
 use crate::family::Family;
 use crate::model::node::Node;
 use crate::model::{
-    CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Warning, Warnings, excerpt,
-    fold_nested, mirror, namespace_or_default, parse_cidr,
+    CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Warning, fold_nested,
+    mirror, namespace_or_default, service_cidrs,
 };
 use crate::pod::PodMark;
 use crate::wire::{self, Kind, Object};
@@ -57,7 +57,7 @@ impl Event {
 pub struct Touched {
     /// Services whose ports or endpoints may have changed.
     pub services: BTreeSet<ServiceKey>,
-    /// When somebody did what made the endpoints change, as the slices that changed tell it: RFC 3339, unchecked.
+    /// When endpoints were changed, as annotations of the changed slices tell: RFC 3339, unchecked.
     pub triggers: Triggers,
     /// The node or something that holds for all services changed.
     pub node: bool,
@@ -76,11 +76,11 @@ const MOST_TRIGGERS: usize = 16;
 
 /// How long a Service has been there, for the rule that of two that want the same address the older has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Age {
+pub(crate) struct Age {
     /// When the API server made it.
-    pub created: Option<CreationTime>,
+    pub(crate) created: Option<CreationTime>,
     /// How many Services appeared before it; 0 for all that were there from the beginning.
-    pub appeared: u64,
+    pub(crate) appeared: u64,
 }
 
 /// The few fields we need of every object.
@@ -124,8 +124,8 @@ impl Store {
 
     /// Takes in an event; answers with what its author should know.
     ///
-    /// Whoever has many events does well to free them together, afterwards: freed one by one, their memory would be taken by what is kept
-    /// of the next one, and never come together again.
+    /// It takes an event by reference too, so that many can be freed together after the last: freed one by one, the memory of each would be
+    /// used for what is kept of the next, and the heap would stay in pieces.
     pub fn handle(&mut self, event: impl Borrow<Event>) -> Vec<Warning> {
         match event.borrow() {
             Event::Applied(object) => {
@@ -177,7 +177,7 @@ impl Store {
     }
 
     /// How old a Service is.
-    pub fn age(&self, key: &ServiceKey) -> Option<Age> {
+    pub(crate) fn age(&self, key: &ServiceKey) -> Option<Age> {
         let known = self.services.get(key)?;
         Some(Age {
             created: known.service.created,
@@ -336,28 +336,23 @@ impl Store {
     /// A legacy object becomes slices that are kept apart, so that they can never be taken for real ones.
     fn apply_endpoints(&mut self, object: &wire::Endpoints) -> Vec<Warning> {
         let metadata = &object.metadata;
-        let key = ServiceKey::new(namespace_or_default(&metadata.namespace), &metadata.name);
-        let mut slices = Vec::new();
-        let mut warnings = Vec::new();
-        for mirrored in mirror(object) {
-            match EndpointSlice::parse(&mirrored) {
-                Ok((mut slice, problems)) => {
-                    slice.mirrored = true;
+        match mirror(object) {
+            Ok((mut slices, warnings)) => {
+                let namespace = namespace_or_default(&metadata.namespace);
+                let key = self.shared_key(ServiceKey::new(namespace, &metadata.name));
+                for slice in &mut slices {
                     slice.share_names(&mut self.names);
-                    slice.service = self.shared_key(slice.service);
-                    slices.push(slice);
-                    warnings.extend(problems);
+                    slice.service = key.clone();
                 }
-                Err(reason) => warnings = unusable(Kind::Endpoints, metadata, reason),
+                self.slices
+                    .put_mirrored(&key, slices, &mut self.touched.services);
+                warnings
+            }
+            Err(reason) => {
+                self.delete(Kind::Endpoints, &metadata.namespace, &metadata.name);
+                unusable(Kind::Endpoints, metadata, reason)
             }
         }
-        // The author knows the Endpoints object, not the slices made from it.
-        for warning in &mut warnings {
-            warning.object = shown_object(Kind::Endpoints, metadata);
-        }
-        self.slices
-            .put_mirrored(&key, slices, &mut self.touched.services);
-        warnings
     }
 
     /// The source may show us every node; only our own matters.
@@ -379,32 +374,13 @@ impl Store {
 
     /// Ranges are kept per object: two may hold the same one, and it must stay until both have gone.
     fn apply_service_cidr(&mut self, object: &wire::ServiceCidr) -> Vec<Warning> {
-        let shown = shown_name(&object.metadata.name);
-        let mut warnings = Warnings::new(Kind::ServiceCidr, &shown);
-        let mut cidrs = Vec::new();
-        for (i, text) in object.spec.cidrs.iter().enumerate() {
-            match parse_cidr(text) {
-                // What lies in these ranges and belongs to no Service is dropped, so this one would cut the node off.
-                Some(net) if net.prefix_len() == 0 => {
-                    warnings.add(
-                        format!("spec.cidrs[{i}]"),
-                        format!("{net} is every address; it is ignored"),
-                    );
-                }
-                Some(net) => cidrs.push(net),
-                None => warnings.add(
-                    format!("spec.cidrs[{i}]"),
-                    format!("{} is not a range", excerpt(text)),
-                ),
-            }
-        }
-        let cidrs: Box<[IpNet]> = cidrs.into();
+        let (cidrs, warnings) = service_cidrs(object);
         if self.service_cidrs.get(&object.metadata.name) != Some(&cidrs) {
             self.service_cidrs
                 .insert(object.metadata.name.clone(), cidrs);
             self.touched.node = true;
         }
-        warnings.into_vec()
+        warnings
     }
 }
 

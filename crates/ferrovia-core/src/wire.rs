@@ -3,10 +3,13 @@
 //! These are our own slim structs: what is not named here is skipped while parsing and never kept. Values are as the author wrote them,
 //! so nothing here can be trusted; [`model`](crate::model) turns them into objects that are right by construction.
 
+mod object;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+pub use self::object::{Kind, Object};
 use crate::pod::PodMark;
 
 /// `metadata` of any object.
@@ -14,8 +17,10 @@ use crate::pod::PodMark;
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// Object name.
+    #[serde(deserialize_with = "null_default")]
     pub name: String,
     /// Namespace; empty for cluster-scoped objects, and for manifests that leave it out (then `default` is meant).
+    #[serde(deserialize_with = "null_default")]
     pub namespace: String,
     /// Labels.
     #[serde(deserialize_with = "null_default")]
@@ -36,8 +41,10 @@ pub struct Metadata {
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
     /// Object metadata.
+    #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
     /// What is wanted.
+    #[serde(deserialize_with = "null_default")]
     pub spec: ServiceSpec,
     /// What the load balancer's controller reported.
     #[serde(deserialize_with = "null_default")]
@@ -154,6 +161,7 @@ pub struct Ingress {
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
     /// Object metadata.
+    #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
     /// `IPv4`, `IPv6` or `FQDN`.
     #[serde(deserialize_with = "null_default")]
@@ -217,6 +225,7 @@ pub struct EndpointHints {
 #[serde(default)]
 pub struct Named {
     /// The name.
+    #[serde(deserialize_with = "null_default")]
     pub name: String,
 }
 
@@ -238,6 +247,7 @@ pub struct EndpointPort {
 #[serde(rename_all = "camelCase", default)]
 pub struct Endpoints {
     /// Object metadata; the name is the Service's.
+    #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
     /// Groups of addresses that share ports.
     #[serde(deserialize_with = "null_default")]
@@ -264,6 +274,7 @@ pub struct EndpointSubset {
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointAddress {
     /// The address.
+    #[serde(deserialize_with = "null_default")]
     pub ip: String,
     /// The node it is on.
     pub node_name: Option<String>,
@@ -277,6 +288,7 @@ pub struct EndpointAddress {
 #[serde(rename_all = "camelCase", default)]
 pub struct Node {
     /// Object metadata.
+    #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
     /// What is wanted.
     #[serde(deserialize_with = "null_default")]
@@ -306,6 +318,7 @@ pub struct NodeSpec {
 #[serde(default)]
 pub struct Taint {
     /// Its key.
+    #[serde(deserialize_with = "null_default")]
     pub key: String,
 }
 
@@ -323,9 +336,10 @@ pub struct NodeStatus {
 #[serde(default)]
 pub struct NodeAddress {
     /// `InternalIP`, `ExternalIP`, `Hostname`, …
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "null_default")]
     pub kind: String,
     /// The address.
+    #[serde(deserialize_with = "null_default")]
     pub address: String,
 }
 
@@ -334,6 +348,7 @@ pub struct NodeAddress {
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceCidr {
     /// Object metadata.
+    #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
     /// What is wanted.
     #[serde(deserialize_with = "null_default")]
@@ -349,82 +364,6 @@ pub struct ServiceCidrSpec {
     pub cidrs: Vec<String>,
 }
 
-/// Any object the proxy cares about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Object {
-    /// A Service.
-    Service(Service),
-    /// An EndpointSlice.
-    EndpointSlice(EndpointSlice),
-    /// A legacy Endpoints object.
-    Endpoints(Endpoints),
-    /// A Node.
-    Node(Node),
-    /// A ServiceCIDR.
-    ServiceCidr(ServiceCidr),
-}
-
-/// The kinds of [`Object`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A Service.
-    Service,
-    /// An EndpointSlice.
-    EndpointSlice,
-    /// A legacy Endpoints object.
-    Endpoints,
-    /// A Node.
-    Node,
-    /// A ServiceCIDR.
-    ServiceCidr,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 5] = [
-        Self::Service,
-        Self::EndpointSlice,
-        Self::Endpoints,
-        Self::Node,
-        Self::ServiceCidr,
-    ];
-
-    /// The kind's name in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Service => "Service",
-            Self::EndpointSlice => "EndpointSlice",
-            Self::Endpoints => "Endpoints",
-            Self::Node => "Node",
-            Self::ServiceCidr => "ServiceCIDR",
-        }
-    }
-}
-
-impl Object {
-    /// The object's kind.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Service(_) => Kind::Service,
-            Self::EndpointSlice(_) => Kind::EndpointSlice,
-            Self::Endpoints(_) => Kind::Endpoints,
-            Self::Node(_) => Kind::Node,
-            Self::ServiceCidr(_) => Kind::ServiceCidr,
-        }
-    }
-
-    /// The object's metadata.
-    pub fn metadata(&self) -> &Metadata {
-        match self {
-            Self::Service(o) => &o.metadata,
-            Self::EndpointSlice(o) => &o.metadata,
-            Self::Endpoints(o) => &o.metadata,
-            Self::Node(o) => &o.metadata,
-            Self::ServiceCidr(o) => &o.metadata,
-        }
-    }
-}
-
 /// `null` means the same as "not there", as it does for the API server.
 fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
@@ -432,4 +371,33 @@ where
     T: Deserialize<'de> + Default,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As templates write it that have nothing to put there.
+    #[test]
+    fn null_is_as_good_as_nothing() {
+        let nothing = json!({"metadata": null, "spec": null, "status": null});
+        let service: Service = serde_json::from_value(nothing).unwrap();
+        assert_eq!(service, Service::default());
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": null, "labels": null, "creationTimestamp": null},
+            "spec": {"type": null, "clusterIP": null, "ports": [{"name": null, "port": 80, "nodePort": null}]},
+        }))
+        .unwrap();
+        assert_eq!(service.metadata.namespace, "");
+        assert_eq!(service.spec.ports[0].port, 80);
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n1"},
+            "spec": {"podCIDR": null, "taints": [{"key": null}]},
+            "status": {"addresses": [{"type": null, "address": null}]},
+        }))
+        .unwrap();
+        assert_eq!(node.status.addresses, [NodeAddress::default()]);
+    }
 }

@@ -13,8 +13,9 @@ use super::port::{Context, claims, explain, frontends, port_key, service_port};
 use super::select::Here;
 use super::{Delta, Desired, Explained, Frontend, PortChange, ServicePort, Settings, node};
 use crate::family::{Family, PerFamily};
-use crate::model::{Port, PortKey, Protocol, Service, ServiceKey, Warning};
+use crate::model::{Port, PortKey, Protocol, Service, ServiceKey, Warning, Warnings};
 use crate::store::{Age, Store, Touched};
+use crate::wire::Kind;
 
 /// What an update changed.
 #[derive(Debug, Default)]
@@ -87,8 +88,9 @@ impl Builder {
             affected.extend(self.claimed.keys().cloned());
         }
         for key in &affected {
+            let mut lost = Warnings::new(Kind::Service, key.as_str());
             for family in Family::ALL {
-                let new = self.ports_of(store, key, family, &mut update.warnings);
+                let new = self.ports_of(store, key, family, &mut lost);
                 let check = store.service(key).and_then(|service| {
                     health_check(service, store.slices(key), family, &self.settings.node_name)
                 });
@@ -98,12 +100,13 @@ impl Builder {
                     update.deltas[family].checks.push(key.clone());
                 }
             }
+            update.warnings.extend(lost.into_vec());
         }
         for family in Family::ALL {
             let changes = &update.deltas[family].ports;
             let desired = &mut self.desired[family];
             desired.without_local.follow(changes);
-            // What comes in order leaves the nodes of a map half empty; made of all at once, they are full.
+            // A map that is filled in the order of its keys has half-empty nodes; made of all keys at once, they are full.
             if changes.len() > desired.ports.len() / 2 {
                 desired.ports = std::mem::take(&mut desired.ports).into_iter().collect();
             }
@@ -200,7 +203,7 @@ impl Builder {
         store: &Store,
         key: &ServiceKey,
         family: Family,
-        warnings: &mut Vec<Warning>,
+        lost: &mut Warnings<'_>,
     ) -> Vec<ServicePort> {
         let Some(service) = store
             .service(key)
@@ -210,7 +213,7 @@ impl Builder {
         };
         let mut ports = Vec::with_capacity(service.ports.len());
         for port in &service.ports {
-            let frontends = self.won_frontends(service, port, family, warnings);
+            let frontends = self.won_frontends(service, port, family, lost);
             let slices = store.slices(key);
             let context = self.context(family);
             ports.push(service_port(service, port, frontends, slices, context));
@@ -225,7 +228,7 @@ impl Builder {
         service: &Service,
         port: &Port,
         family: Family,
-        warnings: &mut Vec<Warning>,
+        lost: &mut Warnings<'_>,
     ) -> Box<[Frontend]> {
         let key = port_key(service, port);
         let mut wanted = frontends(service, port, family, self.settings.external_ips);
@@ -235,7 +238,8 @@ impl Builder {
                 Standing::Wins => true,
                 Standing::Loses { to, news } => {
                     if news {
-                        warnings.push(lost_warning(&key, *frontend, family, &to));
+                        let (field, problem) = loss(&key, *frontend, family, &to);
+                        lost.add(field, problem);
                     }
                     false
                 }
@@ -313,22 +317,24 @@ fn open_warning(node_name: &str, family: Family) -> Warning {
     }
 }
 
-/// For the author of a Service that does not get a frontend, with the name of the one who has it.
-fn lost_warning(key: &PortKey, frontend: Frontend, family: Family, winner: &PortKey) -> Warning {
+/// What the author of a Service that does not get a frontend is told: the field, and who has it.
+fn loss(
+    key: &PortKey,
+    frontend: Frontend,
+    family: Family,
+    winner: &PortKey,
+) -> (&'static str, String) {
     let (field, what) = match frontend {
         Frontend::ClusterIp(address) => ("spec.clusterIP", address.to_string()),
         Frontend::ExternalIp(address) => ("spec.externalIPs", address.to_string()),
         Frontend::LoadBalancer(address) => ("status.loadBalancer.ingress", address.to_string()),
         Frontend::NodePort(port) => ("spec.ports", format!("{family} node port {port}")),
     };
-    Warning {
-        object: format!("Service {}", key.service),
-        field: field.into(),
-        problem: format!(
-            "{what}/{} of {key} is not served: {winner} claimed it first",
-            key.protocol
-        ),
-    }
+    let problem = format!(
+        "{what}/{} of {key} is not served: {winner} claimed it first",
+        key.protocol
+    );
+    (field, problem)
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Endpoint;
-use super::select::{Standing, Topology};
+use super::{Endpoint, Standing, Topology};
 use crate::model::TrafficPolicy;
 
 /// Every endpoint of a service port, used or not.

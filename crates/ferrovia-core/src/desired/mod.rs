@@ -1,7 +1,7 @@
 //! What this node should do, in words every mode understands.
 //!
 //! [`Desired`] holds every service port of one address family with its frontends, its two endpoint lists and the options that shape
-//! traffic. Which endpoints may be used is decided in [`select`] and nowhere else; a planner only turns lists into kernel objects.
+//! traffic. Which endpoints may be used is decided in `select.rs` and nowhere else; a planner only turns lists into kernel objects.
 
 mod build;
 mod claims;
@@ -9,7 +9,7 @@ mod explain;
 mod health;
 mod node;
 mod port;
-pub mod select;
+mod select;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +21,7 @@ pub use build::{Builder, Update};
 pub use explain::{Explained, ExplainedEndpoint};
 pub use health::{HealthCheck, HealthChecks, WithoutLocal};
 pub use node::{LocalSetting, NodePortSetting, Settings};
+pub use select::{Standing, Topology};
 
 use crate::family::Family;
 use crate::model::{Algorithm, PortKey, Protocol, Scheduler, ServiceKey, TrafficPolicy};

@@ -1,7 +1,7 @@
 //! What holds for all services: from settings, the Node object and the addresses on interfaces to [`NodeRules`].
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -62,10 +62,7 @@ impl NodePortSetting {
     /// Whether the ranges asked for have a family's loopback in them. Rules alone cannot serve node ports there, so each mode has its own
     /// way, or none.
     pub fn cover_loopback(&self, family: Family) -> bool {
-        let loopback = match family {
-            Family::V4 => IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
-            Family::V6 => IpNet::from(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
-        };
+        let loopback = family.loopback();
         match self {
             Self::Any => true,
             Self::Primary => false,

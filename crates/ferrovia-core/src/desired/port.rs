@@ -1,5 +1,6 @@
 //! From a Service and its slices to one [`ServicePort`] on this node.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ pub(super) fn frontends(
     found.extend(port.node_port.map(Frontend::NodePort));
     // An address can be listed in two roles but served in one. As a load balancer's it is subject to source ranges, as an
     // external IP it is not, so the former role is kept.
-    let vips: Vec<IpAddr> = service
+    let vips: BTreeSet<IpAddr> = service
         .load_balancer_ips(family)
         .filter(|ip| *ip != cluster_ip)
         .collect();

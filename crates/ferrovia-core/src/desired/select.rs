@@ -10,50 +10,48 @@ use crate::model::{Hints, TrafficPolicy};
 
 /// An endpoint that could be used.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+pub(super) struct Candidate<'a> {
     /// What would be used.
-    pub endpoint: Endpoint,
+    pub(super) endpoint: Endpoint,
     /// It wants traffic.
-    pub ready: bool,
+    pub(super) ready: bool,
     /// It can answer.
-    pub serving: bool,
+    pub(super) serving: bool,
     /// It is on its way out.
-    pub terminating: bool,
+    pub(super) terminating: bool,
     /// Who should use it.
-    pub hints: Option<&'a Hints>,
+    pub(super) hints: Option<&'a Hints>,
     /// The node it runs on.
-    pub node: Option<&'a str>,
+    pub(super) node: Option<&'a str>,
 }
 
 /// Which lists a service port needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub(super) struct Need {
     /// Some of its traffic may go to any endpoint in the cluster.
-    pub cluster: bool,
+    pub(super) cluster: bool,
     /// Some of its traffic must stay on this node.
-    pub local: bool,
+    pub(super) local: bool,
 }
 
 /// Where we are.
 #[derive(Clone, Copy, Debug)]
-pub struct Here<'a> {
+pub(super) struct Here<'a> {
     /// This node's name.
-    pub node: &'a str,
+    pub(super) node: &'a str,
     /// This node's zone.
-    pub zone: Option<&'a str>,
+    pub(super) zone: Option<&'a str>,
 }
 
 /// The endpoints chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub(super) struct Selection {
     /// For traffic with policy Cluster, in the candidates' order.
-    pub cluster: Vec<Endpoint>,
+    pub(super) cluster: Vec<Endpoint>,
     /// For traffic with policy Local, in the candidates' order.
-    pub local: Vec<Endpoint>,
+    pub(super) local: Vec<Endpoint>,
     /// There is a usable endpoint somewhere, though perhaps not for every policy.
-    pub any: bool,
-    /// What became of topology hints.
-    pub topology: Topology,
+    pub(super) any: bool,
 }
 
 /// Whether hints narrowed the cluster list, and if not, why.
@@ -78,7 +76,7 @@ pub enum Topology {
 
 impl Need {
     /// The lists needed under two policies. Traffic from outside counts only where there is a way in.
-    pub fn new(
+    pub(super) fn new(
         internal: TrafficPolicy,
         external: TrafficPolicy,
         externally_accessible: bool,
@@ -132,7 +130,7 @@ struct Rule<'a> {
     here: Here<'a>,
     /// Only endpoints on this node.
     local_only: bool,
-    /// Those that are ready, as far as hints allow, or, if there are none, those on their way out.
+    /// No endpoint can be used as ready, so those on their way out are.
     draining: bool,
     topology: Topology,
 }
@@ -177,16 +175,16 @@ impl Rule<'_> {
 
 /// How both lists of a service port are made.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice<'a> {
+pub(super) struct Choice<'a> {
     cluster: Option<Rule<'a>>,
     local: Option<Rule<'a>>,
     /// What becomes of topology hints.
-    pub topology: Topology,
+    pub(super) topology: Topology,
 }
 
 impl<'a> Choice<'a> {
     /// Decides how to choose among candidates, of which no two have the same address and port.
-    pub fn new(candidates: &[Candidate<'_>], need: Need, here: Here<'a>) -> Self {
+    pub(super) fn new(candidates: &[Candidate<'_>], need: Need, here: Here<'a>) -> Self {
         let topology = if need.cluster {
             topology(candidates, here)
         } else {
@@ -210,7 +208,7 @@ impl<'a> Choice<'a> {
     }
 
     /// What a candidate is to the list for a policy.
-    pub fn standing(&self, candidate: &Candidate<'_>, policy: TrafficPolicy) -> Standing {
+    pub(super) fn standing(&self, candidate: &Candidate<'_>, policy: TrafficPolicy) -> Standing {
         let rule = match policy {
             TrafficPolicy::Cluster => &self.cluster,
             TrafficPolicy::Local => &self.local,
@@ -220,7 +218,7 @@ impl<'a> Choice<'a> {
 }
 
 /// Chooses among candidates, of which no two have the same address and port.
-pub fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selection {
+pub(super) fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selection {
     let choice = Choice::new(candidates, need, here);
     let list = |rule: Option<Rule<'_>>| rule.map_or_else(Vec::new, |rule| rule.chosen(candidates));
     Selection {
@@ -228,7 +226,6 @@ pub fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selec
         local: list(choice.local),
         // Endpoints that the policy keeps out of reach here still make the difference between dropping and rejecting.
         any: candidates.iter().any(|c| c.ready || draining(c)),
-        topology: choice.topology,
     }
 }
 

@@ -71,18 +71,10 @@ impl<'a> Teller<'a> {
             .or_default();
         let rule = || rest.unwrap_or_default().to_owned();
         match verb {
-            "-A" => change.added.push(rule()),
-            // The place is told before the rule: `-I CHAIN 3 rule`.
-            "-I" => {
-                let rule = rule();
-                let rule = rule
-                    .trim_start_matches(|c: char| c.is_ascii_digit())
-                    .trim_start();
-                change.added.push(rule.to_owned());
-            }
-            "-D" => change.removed.push(rule()),
+            "-A" | "-I" => change.added.push(rule()),
+            // As it was found, so perhaps in another spelling than ours.
+            "-D" => change.removed.push(canonical(&rule()).into_owned()),
             "-X" => change.deleted = true,
-            "-F" => change.declared = true,
             _ if verb.starts_with(':') => change.declared = true,
             _ => {}
         }

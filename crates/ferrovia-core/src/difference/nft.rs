@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::Difference;
-use crate::dialect::nft::{Element, Key, Observed, Op, SetSpec, Transaction};
-use crate::family::Family;
+use crate::dialect::nft::{Element, Key, Observed, Op, SetSpec, Transaction, keyword};
 
 /// What a full plan would change in the table that was found.
 pub fn differences(plan: &Transaction, observed: &Observed) -> Vec<Difference> {
     let mut told = Teller {
         plan,
         observed,
-        family: match plan.family {
-            Family::V4 => "ip",
-            Family::V6 => "ip6",
-        },
+        family: keyword(plan.family),
         entries: BTreeMap::new(),
     };
     plan.ops.iter().for_each(|op| told.op(op));

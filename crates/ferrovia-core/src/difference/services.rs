@@ -60,7 +60,7 @@ fn port(change: &PortChange, words: &mut Vec<String>) {
 fn changed(name: &str, old: &ServicePort, new: &ServicePort, words: &mut Vec<String>) {
     let before = words.len();
     let gone = |a: &ServicePort, b: &ServicePort| -> Vec<Frontend> {
-        let only = a.frontends.iter().filter(|f| !b.frontends.contains(f));
+        let only = (a.frontends.iter()).filter(|f| b.frontends.binary_search(f).is_err());
         only.copied().collect()
     };
     for (verb, list) in [("gets", gone(new, old)), ("loses", gone(old, new))] {
@@ -82,22 +82,31 @@ fn changed(name: &str, old: &ServicePort, new: &ServicePort, words: &mut Vec<Str
         );
     }
     let policies = |port: &ServicePort| (port.internal_policy, port.external_policy);
+    let choice = |port: &ServicePort| (port.algorithm, port.scheduler);
     let options = [
         ("traffic policies", policies(old) != policies(new)),
         ("session affinity", old.affinity != new.affinity),
         ("source ranges", old.source_ranges != new.source_ranges),
-        ("way to choose endpoints", old.algorithm != new.algorithm),
+        ("way to choose endpoints", choice(old) != choice(new)),
     ];
     let options = options.into_iter().filter(|(_, differs)| *differs);
     words.extend(options.map(|(what, _)| format!("{name} changes its {what}")));
     if words.len() == before {
-        words.push(format!("{name} changes, but not for new connections"));
+        words.push(match (old.any_endpoints, new.any_endpoints) {
+            (true, false) => format!("{name} has no endpoint anywhere any more"),
+            (false, true) => format!("{name} has endpoints, but none that its policy allows here"),
+            _ => format!("{name} changes, but not for new connections"),
+        });
     }
 }
 
 fn endpoints(name: &str, what: &str, old: &[Endpoint], new: &[Endpoint], words: &mut Vec<String>) {
     let at = |e: &Endpoint| SocketAddr::new(e.ip, e.port);
-    let find = |list: &[Endpoint], e: &Endpoint| list.iter().find(|o| at(o) == at(e)).copied();
+    // Both are sorted by address and port.
+    let find = |list: &[Endpoint], e: &Endpoint| {
+        let place = list.binary_search_by_key(&(e.ip, e.port), |other| (other.ip, other.port));
+        place.ok().and_then(|place| list.get(place).copied())
+    };
     for endpoint in new {
         match find(old, endpoint) {
             None => words.push(format!("{name} gets {what} {}", at(endpoint))),

@@ -126,3 +126,33 @@ fn changes_in_words() {
     );
     assert!(words(&one, &one).is_empty());
 }
+
+#[test]
+fn a_change_that_new_connections_notice_is_told() {
+    let world = |changed: bool| {
+        let mut world = World::new(settings());
+        let mut web = service("web", "10.96.0.10", json!({}));
+        web["metadata"]["annotations"] =
+            json!({"ferrovia.io/scheduler": if changed { "lc" } else { "rr" }});
+        world.apply(web);
+        let local = json!({"internalTrafficPolicy": "Local"});
+        world.apply(service("far", "10.96.0.11", local));
+        if changed {
+            world.apply(slice("far-1", "far", vec![endpoint("10.0.0.1", "n2")]));
+        }
+        world
+    };
+    let (before, after) = (world(false), world(true));
+    let words = |a, b| services::in_words(&services::delta(desired(a), desired(b)));
+    assert_eq!(
+        words(&before, &after),
+        [
+            "default/far/tcp has endpoints, but none that its policy allows here",
+            "default/web/tcp changes its way to choose endpoints",
+        ]
+    );
+    assert_eq!(
+        words(&after, &before)[0],
+        "default/far/tcp has no endpoint anywhere any more"
+    );
+}

@@ -6,6 +6,7 @@ mod address;
 mod name;
 mod scheduler;
 mod service;
+mod service_cidr;
 mod slice;
 mod warnings;
 
@@ -17,10 +18,12 @@ use std::sync::Arc;
 pub(crate) use address::fold_nested;
 pub use address::{parse_cidr, parse_ip};
 pub use name::valid_name;
-pub(crate) use name::{Names, excerpt, namespace_or_default};
+pub(crate) use name::{Names, excerpt, namespace_or_default, shown_name};
 pub use scheduler::Scheduler;
 pub use service::{CreationTime, Outside, Port, Service};
-pub use slice::{Endpoint, EndpointSlice, Hints, SliceKey, SlicePort, mirror};
+pub(crate) use service_cidr::service_cidrs;
+pub(crate) use slice::mirror;
+pub use slice::{Endpoint, EndpointSlice, Hints, SliceKey, SlicePort};
 pub(crate) use warnings::Warnings;
 
 use crate::wire;

@@ -10,8 +10,8 @@ use crate::wire::Metadata;
 
 /// The API's limit for the name of an object.
 const MAX_NAME: usize = 253;
-/// The API's limit for the name of a port.
-const MAX_PORT_NAME: usize = 63;
+/// The API's limit for the name of a port, and for the value of a label.
+const MAX_LABEL: usize = 63;
 /// How much of a bad text is shown. Enough to find it, too little to flood a log.
 const MAX_EXCERPT: usize = 40;
 
@@ -22,12 +22,12 @@ pub fn valid_name(text: &str) -> bool {
 
 /// Whether a text may name a port: like an object but shorter and without dots. The empty name is one, that of an unnamed port.
 pub(super) fn valid_port_name(text: &str) -> bool {
-    text.is_empty() || (text.len() <= MAX_PORT_NAME && is_name_of(text, |byte| byte == b'-'))
+    text.is_empty() || (text.len() <= MAX_LABEL && is_name_of(text, |byte| byte == b'-'))
 }
 
 /// Whether a text may be a label's value, such as the name of a zone: also upper-case letters and `_`, but never empty.
 pub(super) fn valid_label_value(text: &str) -> bool {
-    text.len() <= MAX_PORT_NAME
+    text.len() <= MAX_LABEL
         && !text.is_empty()
         && text
             .bytes()
@@ -74,6 +74,15 @@ pub(crate) fn excerpt(text: &str) -> String {
         shown.push_str("...");
     }
     format!("\"{shown}\"")
+}
+
+/// A name that may be hostile, made fit to be shown.
+pub(crate) fn shown_name(name: &str) -> String {
+    if valid_name(name) {
+        name.into()
+    } else {
+        excerpt(name)
+    }
 }
 
 /// One shared copy of every name that many objects mention. Ten thousand slices name the same few nodes, zones and ports.

@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The first pod range of a family.
-    pub fn pod_cidr(&self, family: Family) -> Option<IpNet> {
+    pub(crate) fn pod_cidr(&self, family: Family) -> Option<IpNet> {
         self.pod_cidrs
             .iter()
             .copied()

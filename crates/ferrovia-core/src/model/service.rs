@@ -6,6 +6,7 @@
 mod addresses;
 mod options;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ pub struct CreationTime(NonZeroU64);
 
 impl Service {
     /// Reads the object. What is bad in it is left out with a warning, as long as anything usable is left.
-    pub fn parse(object: &wire::Service) -> Result<(Self, Vec<Warning>), Unusable> {
+    pub(crate) fn parse(object: &wire::Service) -> Result<(Self, Vec<Warning>), Unusable> {
         reject_not_ours(object)?;
         let key = ServiceKey::of(&object.metadata)?;
         let mut warnings = Warnings::new(Kind::Service, key.as_str());
@@ -98,16 +99,7 @@ impl Service {
             return Err(warnings.nothing_left("spec.ports", "no usable port"));
         }
         let external_policy = options::external_policy(spec, &mut warnings);
-        let (source_ranges, bad_range) = addresses::source_ranges(spec, &mut warnings);
-        let mut load_balancer_ips = addresses::load_balancer_ips(&object.status, &mut warnings);
-        if bad_range {
-            addresses::withhold_unprotected(&mut load_balancer_ips, &source_ranges, &mut warnings);
-        }
-        let outside = Outside {
-            external_ips: addresses::external_ips(spec, &mut warnings),
-            load_balancer_ips: load_balancer_ips.into(),
-            source_ranges,
-        };
+        let outside = outside(object, ports.len(), &mut warnings);
         let service = Self {
             cluster_ips,
             ports,
@@ -129,13 +121,13 @@ impl Service {
     }
 
     /// The external addresses of a family.
-    pub fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         let outside = self.outside.iter();
         outside.flat_map(move |outside| of_family(&outside.external_ips, family))
     }
 
     /// The load balancers' addresses of a family.
-    pub fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         let outside = self.outside.iter();
         outside.flat_map(move |outside| of_family(&outside.load_balancer_ips, family))
     }
@@ -147,7 +139,7 @@ impl Service {
     }
 
     /// Who may use the load balancers' addresses of a family.
-    pub fn source_ranges(&self, family: Family) -> impl Iterator<Item = IpNet> {
+    pub(crate) fn source_ranges(&self, family: Family) -> impl Iterator<Item = IpNet> {
         let ranges = self.outside.iter().flat_map(|it| &it.source_ranges);
         ranges
             .copied()
@@ -182,6 +174,26 @@ impl CreationTime {
     }
 }
 
+/// How the Service is reached from outside, with its number of ports.
+fn outside(object: &wire::Service, ports: usize, warnings: &mut Warnings<'_>) -> Outside {
+    let spec = &object.spec;
+    let (source_ranges, bad_range) = addresses::source_ranges(spec, warnings);
+    let mut balanced = addresses::load_balancer_ips(&object.status, warnings);
+    if bad_range {
+        addresses::withhold_unprotected(&mut balanced, &source_ranges, warnings);
+    }
+    let ranges = source_ranges.len();
+    let field = "status.loadBalancer.ingress";
+    addresses::limit(&mut balanced, field, ports, ranges, warnings);
+    let mut external = addresses::external_ips(spec, warnings);
+    addresses::limit(&mut external, "spec.externalIPs", ports, 0, warnings);
+    Outside {
+        external_ips: external.into(),
+        load_balancer_ips: balanced.into(),
+        source_ranges,
+    }
+}
+
 fn of_family(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
     ips.iter()
         .copied()
@@ -211,21 +223,19 @@ fn reject_not_ours(object: &wire::Service) -> Result<(), Unusable> {
 /// The usable ports. Name and protocol are a port's identity, so of two that share both only the first can be told apart.
 fn ports(ports: &[wire::ServicePort], warnings: &mut Warnings<'_>) -> Box<[Port]> {
     let mut found: Vec<Port> = Vec::with_capacity(ports.len());
+    let mut seen = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let Some(port) = parse_port(i, port, warnings) else {
             continue;
         };
-        if found
-            .iter()
-            .any(|other| other.name == port.name && other.protocol == port.protocol)
-        {
+        if seen.insert((Arc::clone(&port.name), port.protocol)) {
+            found.push(port);
+        } else {
             let problem = format!(
                 "an earlier {} port has the same name; this one is not served",
                 port.protocol
             );
             warnings.add(format!("spec.ports[{i}].name"), problem);
-        } else {
-            found.push(port);
         }
     }
     found.into()

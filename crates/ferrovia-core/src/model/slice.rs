@@ -1,15 +1,19 @@
-//! An EndpointSlice as the proxy understands it, and the legacy Endpoints object seen as slices.
+//! An EndpointSlice as the proxy understands it; `legacy.rs` makes slices of the older Endpoints object.
 //!
 //! There are many of these and most of what they say is the same, so names are shared and rare parts are boxed.
+
+mod legacy;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::address::{parse_ip, parse_ip_as_written, refused};
+use super::address::{parse_ip_as_written, refused};
 use super::name::{check, checked_names, valid_label_value, valid_name, valid_port_name};
 use super::service::port_number;
 use super::{Names, Protocol, ServiceKey, Unusable, Warning, Warnings, excerpt};
+pub(crate) use legacy::mirror;
+
 use crate::family::Family;
 use crate::pod::PodMark;
 use crate::wire::{self, Kind};
@@ -45,7 +49,7 @@ pub struct EndpointSlice {
 }
 
 /// One port of a slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlicePort {
     /// Name of the Service port it serves.
     pub name: Arc<str>,
@@ -103,7 +107,7 @@ impl fmt::Display for SliceKey {
 
 impl EndpointSlice {
     /// Reads the object. What is bad in it is left out with a warning; a slice without endpoints is still a slice.
-    pub fn parse(object: &wire::EndpointSlice) -> Result<(Self, Vec<Warning>), Unusable> {
+    pub(crate) fn parse(object: &wire::EndpointSlice) -> Result<(Self, Vec<Warning>), Unusable> {
         let metadata = &object.metadata;
         if metadata.labels.contains_key(HEADLESS_LABEL) {
             return Err(Unusable::NotOurs("of a headless Service"));
@@ -128,7 +132,7 @@ impl EndpointSlice {
         let slice = Self {
             service: ServiceKey::new(namespace, service),
             family,
-            ports: ports(&object.ports, &mut warnings),
+            ports: ports("ports", &object.ports, &mut warnings),
             endpoints: endpoints(&object.endpoints, family, &mut warnings),
             weight: weight(metadata, &mut warnings),
             mirrored: false,
@@ -154,76 +158,21 @@ impl EndpointSlice {
     }
 }
 
-/// A legacy Endpoints object as slices: one for each family and distinct list of ports.
-///
-/// They all carry the object's own name, since they are never stored beside real slices.
-pub fn mirror(object: &wire::Endpoints) -> Vec<wire::EndpointSlice> {
-    let mut slices: Vec<wire::EndpointSlice> = Vec::new();
-    for subset in &object.subsets {
-        let ready = subset.addresses.iter().map(|address| (address, true));
-        let unready = subset
-            .not_ready_addresses
-            .iter()
-            .map(|address| (address, false));
-        for (address, ready) in ready.chain(unready) {
-            let endpoint = wire::Endpoint {
-                addresses: vec![address.ip.clone()],
-                conditions: wire::EndpointConditions {
-                    ready: Some(ready),
-                    ..Default::default()
-                },
-                node_name: address.node_name.clone(),
-                pod: address.pod,
-                ..Default::default()
-            };
-            mirrored_slice(&mut slices, object, address, &subset.ports)
-                .endpoints
-                .push(endpoint);
-        }
-    }
-    slices
-}
-
-/// The slice an address belongs into; made if there is none yet.
-fn mirrored_slice<'a>(
-    slices: &'a mut Vec<wire::EndpointSlice>,
-    object: &wire::Endpoints,
-    address: &wire::EndpointAddress,
+/// The ports that can be served. `list` is where they stand in the object.
+fn ports(
+    list: &str,
     ports: &[wire::EndpointPort],
-) -> &'a mut wire::EndpointSlice {
-    // What is no address at all goes with IPv4, where parsing will find and report it.
-    let family = parse_ip(&address.ip)
-        .map_or(Family::V4, Family::of)
-        .to_string();
-    let found = slices
-        .iter()
-        .position(|slice| slice.address_type == family && slice.ports == ports);
-    let index = found.unwrap_or_else(|| {
-        let mut metadata = object.metadata.clone();
-        metadata
-            .labels
-            .insert(SERVICE_LABEL.into(), metadata.name.clone());
-        slices.push(wire::EndpointSlice {
-            metadata,
-            address_type: family,
-            endpoints: Vec::new(),
-            ports: ports.to_vec(),
-        });
-        slices.len() - 1
+    warnings: &mut Warnings<'_>,
+) -> Box<[SlicePort]> {
+    let parsed = ports.iter().enumerate().filter_map(|(i, port)| {
+        let field = |name: &str| format!("{list}[{i}].{name}");
+        parse_port(field, port, warnings)
     });
-    &mut slices[index]
-}
-
-fn ports(ports: &[wire::EndpointPort], warnings: &mut Warnings<'_>) -> Box<[SlicePort]> {
-    let parsed = ports
-        .iter()
-        .enumerate()
-        .filter_map(|(i, port)| parse_port(i, port, warnings));
     parsed.collect()
 }
 
 fn parse_port(
-    i: usize,
+    field: impl Fn(&str) -> String,
     port: &wire::EndpointPort,
     warnings: &mut Warnings<'_>,
 ) -> Option<SlicePort> {
@@ -234,7 +183,7 @@ fn parse_port(
             "{} is not a valid port name; the port is not served",
             excerpt(name)
         );
-        warnings.add(format!("ports[{i}].name"), problem);
+        warnings.add(field("name"), problem);
         return None;
     }
     let Some(protocol) = Protocol::parse(&port.protocol) else {
@@ -242,7 +191,7 @@ fn parse_port(
             "{} is not a known protocol; the port is not served",
             excerpt(&port.protocol)
         );
-        warnings.add(format!("ports[{i}].protocol"), problem);
+        warnings.add(field("protocol"), problem);
         return None;
     };
     let Some(number) = port.port.and_then(port_number) else {
@@ -250,7 +199,7 @@ fn parse_port(
             Some(number) => format!("{number} is not a port number; the port is not served"),
             None => "no port number means all ports, which cannot be served".into(),
         };
-        warnings.add(format!("ports[{i}].port"), problem);
+        warnings.add(field("port"), problem);
         return None;
     };
     Some(SlicePort {
@@ -279,30 +228,30 @@ fn parse_endpoint(
     family: Family,
     warnings: &mut Warnings<'_>,
 ) -> Option<Endpoint> {
-    let ip = match endpoint_ip(endpoint.addresses.first()?, family) {
-        Ok(ip) => ip,
-        Err(problem) => {
-            warnings.add(
-                format!("endpoints[{i}].addresses[0]"),
-                format!("{problem}; the endpoint is not used"),
-            );
-            return None;
-        }
-    };
+    let ip = endpoint_ip(endpoint.addresses.first()?).and_then(|ip| {
+        let fits = Family::of(ip) == family;
+        fits.then_some(ip)
+            .ok_or_else(|| format!("{ip} is not an {family} address"))
+    });
+    let ip = usable(ip, || format!("endpoints[{i}].addresses[0]"), warnings)?;
     let conditions = &endpoint.conditions;
     Some(Endpoint {
         ip,
         ready: conditions.ready.unwrap_or(true),
         serving: conditions.serving.unwrap_or(true),
         terminating: conditions.terminating.unwrap_or(false),
-        node: node_name(i, endpoint, warnings),
+        node: node_name(
+            || format!("endpoints[{i}].nodeName"),
+            endpoint.node_name.as_deref(),
+            warnings,
+        ),
         hints: hints(i, &endpoint.hints, warnings),
         pod: endpoint.pod,
     })
 }
 
 /// The address of an endpoint, or why it is none. Endpoints can be written by hand, so they are checked like strangers.
-fn endpoint_ip(text: &str, family: Family) -> Result<IpAddr, String> {
+fn endpoint_ip(text: &str) -> Result<IpAddr, String> {
     let ip =
         parse_ip_as_written(text).ok_or_else(|| format!("{} is not an address", excerpt(text)))?;
     // A mapped address would be checked as one family and used as the other.
@@ -310,19 +259,28 @@ fn endpoint_ip(text: &str, family: Family) -> Result<IpAddr, String> {
         Err(format!("{ip} is an IPv4-mapped address"))
     } else if let Some(reason) = refused(ip) {
         Err(format!("{ip} is {reason}"))
-    } else if Family::of(ip) != family {
-        Err(format!("{ip} is not an {family} address"))
     } else {
         Ok(ip)
     }
 }
 
+/// An endpoint's address, with a warning if it is none.
+fn usable(
+    ip: Result<IpAddr, String>,
+    field: impl FnOnce() -> String,
+    warnings: &mut Warnings<'_>,
+) -> Option<IpAddr> {
+    let warn = |problem| warnings.add(field(), format!("{problem}; the endpoint is not used"));
+    ip.map_err(warn).ok()
+}
+
 /// The node of an endpoint. Taking a bad name for no name errs on the side of not treating the endpoint as local.
-fn node_name(i: usize, endpoint: &wire::Endpoint, warnings: &mut Warnings<'_>) -> Option<Arc<str>> {
-    let name = endpoint
-        .node_name
-        .as_deref()
-        .filter(|name| !name.is_empty())?;
+fn node_name(
+    field: impl FnOnce() -> String,
+    name: Option<&str>,
+    warnings: &mut Warnings<'_>,
+) -> Option<Arc<str>> {
+    let name = name.filter(|name| !name.is_empty())?;
     if valid_name(name) {
         return Some(name.into());
     }
@@ -330,7 +288,7 @@ fn node_name(i: usize, endpoint: &wire::Endpoint, warnings: &mut Warnings<'_>) -
         "{} is not a valid name; the endpoint counts as remote",
         excerpt(name)
     );
-    warnings.add(format!("endpoints[{i}].nodeName"), problem);
+    warnings.add(field(), problem);
     None
 }
 

@@ -87,8 +87,8 @@ impl Owed {
             let Some(old) = change.old.as_ref().filter(|old| old.answering.is_some()) else {
                 continue;
             };
-            let kept = targets(change.new.as_deref());
-            let gone = targets(Some(old)).filter(|target| !kept.clone().any(|it| it == *target));
+            let kept: HashSet<Target> = targets(change.new.as_deref()).collect();
+            let gone = targets(Some(old)).filter(|target| !kept.contains(target));
             self.targets
                 .extend(gone.map(|target| (target, Answers::Nobody)));
         }
@@ -131,8 +131,8 @@ impl Owed {
             return;
         };
         let before = old.filter(|old| is_same(old.answering.as_deref(), answering));
-        let known = targets(before);
-        let news = targets(Some(port)).filter(|target| !known.clone().any(|it| it == *target));
+        let known: HashSet<Target> = targets(before).collect();
+        let news = targets(Some(port)).filter(|target| !known.contains(target));
         let answers = Answers::From(Arc::clone(answering));
         self.targets
             .extend(news.map(|target| (target, answers.clone())));
@@ -140,7 +140,7 @@ impl Owed {
 }
 
 /// Where flows to a port are sent. In which role it has an address makes no difference.
-fn targets(port: Option<&ServicePort>) -> impl Iterator<Item = Target> + Clone {
+fn targets(port: Option<&ServicePort>) -> impl Iterator<Item = Target> {
     let frontends = port.map_or(&[][..], |port| &port.frontends);
     frontends.iter().copied().map(Target::from)
 }

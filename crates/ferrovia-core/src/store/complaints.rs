@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::model::{Unusable, Warning, excerpt, namespace_or_default, valid_name};
+use crate::model::{Unusable, Warning, namespace_or_default, shown_name};
 use crate::wire::{Kind, Metadata};
 
 /// A hash of the warnings each object last had, so that an author hears of a problem once and not at every update.
@@ -69,20 +69,11 @@ pub(super) fn unusable(kind: Kind, metadata: &Metadata, reason: Unusable) -> Vec
 }
 
 /// `Kind namespace/name`, with names that may be hostile made fit to be shown.
-pub(super) fn shown_object(kind: Kind, metadata: &Metadata) -> String {
+fn shown_object(kind: Kind, metadata: &Metadata) -> String {
     let name = shown_name(&metadata.name);
     if kind == Kind::Node {
         return format!("{} {name}", kind.name());
     }
     let namespace = shown_name(namespace_or_default(&metadata.namespace));
     format!("{} {namespace}/{name}", kind.name())
-}
-
-/// A name that may be hostile, made fit to be shown.
-pub(super) fn shown_name(name: &str) -> String {
-    if valid_name(name) {
-        name.into()
-    } else {
-        excerpt(name)
-    }
 }

@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use super::Tracer;
 use super::masquerade::{self, Masquerade};
-use crate::desired::select::{Standing, Topology};
-use crate::desired::{Endpoint, Explained, ExplainedEndpoint};
+use crate::desired::{Endpoint, Explained, ExplainedEndpoint, Standing, Topology};
 use crate::model::TrafficPolicy;
 
 /// What becomes of one endpoint.

@@ -45,10 +45,7 @@ pub fn nft_destination(trace: &Trace) -> (Option<IpAddr>, Protocol, u16) {
 ///
 /// [`walk`]: crate::plan::nft::walk::walk
 pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject> {
-    let family = match Family::of(trace.packet.destination) {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
+    let family = nft::keyword(Family::of(trace.packet.destination));
     let (address, protocol, port) = nft_destination(trace);
     let view = View::of(observed);
     let addressed = view.frontends.iter().filter(|frontend| {

@@ -1,6 +1,6 @@
 //! Where the modes treat packets differently. Everything else is the same in all of them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
 
@@ -78,7 +78,7 @@ impl TraceMode {
         }
     }
 
-    /// What is not for a client is no matter of packets: its connection is cut off as soon as it is there, and its datagrams are ignored.
+    /// Whether a client may use an address is looked at once it has called: if not, its connection is cut off, or its datagrams are ignored.
     pub(super) fn tells_after_accepting(self) -> bool {
         matches!(self, Self::UserspaceBound { .. })
     }
@@ -153,7 +153,7 @@ impl TraceMode {
             }
             | Self::UserspaceBound {
                 localhost_node_ports,
-            } => localhost_node_ports[family] && ip == localhost(family),
+            } => localhost_node_ports[family] && ip == family.localhost(),
             Self::Iptables {
                 localhost_node_ports,
             } => localhost_node_ports && ip.is_ipv4() && is_listed,
@@ -188,14 +188,6 @@ impl TraceMode {
     /// A protocol can be carried from this address to endpoints. A proxy knows streams and datagrams only.
     pub(super) fn carries(self, protocol: Protocol, to: IpAddr) -> bool {
         !self.is_proxy(to) || protocol != Protocol::Sctp
-    }
-}
-
-/// The one loopback address that proxies listen on.
-fn localhost(family: Family) -> IpAddr {
-    match family {
-        Family::V4 => Ipv4Addr::LOCALHOST.into(),
-        Family::V6 => Ipv6Addr::LOCALHOST.into(),
     }
 }
 

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::desired::select::Standing;
-use crate::desired::{LocalSetting, NodePortSetting, Settings};
+use crate::desired::{LocalSetting, NodePortSetting, Settings, Standing};
 use crate::family::PerFamily;
 use crate::model::Protocol;
 use crate::testing::{NODE, World, endpoint, merge, service, settings, slice};

@@ -4,8 +4,7 @@ use ipnet::IpNet;
 
 use super::frontend::Found;
 use super::{Cause, Outcome, Place, Trace, Tracer, policy_name};
-use crate::desired::select::Standing;
-use crate::desired::{Explained, NoEndpoints, Refusal, ServicePort};
+use crate::desired::{Explained, NoEndpoints, Refusal, ServicePort, Standing};
 use crate::model::{Algorithm, Protocol, TrafficPolicy};
 
 impl Tracer<'_> {

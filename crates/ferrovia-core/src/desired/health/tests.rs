@@ -1,10 +1,11 @@
+//! Tests of health checks, and of counting ports without local endpoints.
+
 use serde_json::{Value, json};
 
 use super::*;
-use crate::desired::{Endpoint, Frontend};
+use crate::desired::Frontend;
 use crate::family::Family::{V4, V6};
-use crate::model::{Algorithm, PortKey, Protocol};
-use crate::testing::{NODE, World, endpoint, merge, service, settings, slice};
+use crate::testing::{NODE, World, endpoint, merge, ports, service, settings, slice};
 use crate::wire::Kind;
 
 fn checked(name: &str, port: u16) -> Value {
@@ -82,29 +83,14 @@ fn port(
     any: bool,
     local: bool,
 ) -> Arc<ServicePort> {
-    let endpoint = Endpoint {
-        ip: IpAddr::from([10, 1, 0, 1]),
-        port: 80,
-        weight: 1,
-        is_local: true,
-    };
+    let local = local.then(|| ports::endpoint(2, 1));
     Arc::new(ServicePort {
-        key: PortKey {
-            service: ServiceKey::new("default", "web"),
-            name: "".into(),
-            protocol: Protocol::Tcp,
-        },
         frontends: frontends.into(),
-        cluster: Arc::default(),
-        local: if local { [endpoint].into() } else { [].into() },
-        answering: None,
+        local: local.into_iter().collect(),
         any_endpoints: any,
         internal_policy: policies[0],
         external_policy: policies[1],
-        affinity: None,
-        algorithm: Algorithm::default(),
-        scheduler: None,
-        source_ranges: Box::default(),
+        ..ports::port(1, &[])
     })
 }
 

@@ -71,7 +71,7 @@ fn pick(words: &str, need: Need, here: Here<'_>) -> (String, Topology) {
             show(&selection.cluster),
             show(&selection.local)
         ),
-        selection.topology,
+        Choice::new(&candidates, need, here).topology,
     )
 }
 

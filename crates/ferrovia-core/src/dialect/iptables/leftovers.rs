@@ -144,10 +144,11 @@ impl<'a> TableRemoval<'a> {
         let owned: HashSet<&str> = chains.iter().copied().collect();
         let (inside, outside): (Vec<SavedRule<'_>>, Vec<_>) =
             (table.rules.iter()).partition(|rule| owned.contains(rule.chain));
+        let built_in = table.built_in();
         let (jumps, others): (Vec<_>, Vec<_>) = outside
             .into_iter()
             .filter(|rule| rule.targets().any(|target| owned.contains(&*target)))
-            .partition(|rule| is_built_in(table, rule.chain) && rule.is_repeatable());
+            .partition(|rule| built_in.contains(&rule.chain) && rule.is_repeatable());
         let held: HashSet<_> = others.iter().flat_map(SavedRule::targets).collect();
         let (mut kept, deleted): (Vec<_>, Vec<_>) =
             chains.into_iter().partition(|name| held.contains(*name));
@@ -183,13 +184,6 @@ impl<'a> TableRemoval<'a> {
         let deleted = self.deleted.iter().map(|chain| format!("-X {chain}"));
         jumps.chain(flushed).chain(deleted).collect()
     }
-}
-
-fn is_built_in(table: &Table<'_>, name: &str) -> bool {
-    table
-        .chains
-        .iter()
-        .any(|chain| chain.built_in && chain.name == name)
 }
 
 /// The chains of kube-proxy's modes that have a fixed name, by table.

@@ -13,7 +13,8 @@ pub mod sim;
 
 pub(crate) use leftovers::is_hashed_name;
 pub use leftovers::{Commits, Removal, leftovers, leftovers_besides};
-pub use placeholder::{PortName, fill_in};
+pub use placeholder::PortName;
+pub(crate) use placeholder::fill_in;
 pub use restore::{Restore, RuleCount, Section, TableName};
 pub use rule::{Match, Probability, Rule, Target};
 pub use save::{Chain, SavedRule, Table, canonical, parse};

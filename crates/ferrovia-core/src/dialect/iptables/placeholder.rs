@@ -27,7 +27,10 @@ impl fmt::Display for PortName {
 }
 
 /// A line with numbers in the place of names; `None` if one of the names has no number.
-pub fn fill_in<'a>(line: &'a str, number: impl Fn(&str) -> Option<u16>) -> Option<Cow<'a, str>> {
+pub(crate) fn fill_in<'a>(
+    line: &'a str,
+    number: impl Fn(&str) -> Option<u16>,
+) -> Option<Cow<'a, str>> {
     if !line.contains(SIGN) {
         return Some(Cow::Borrowed(line));
     }

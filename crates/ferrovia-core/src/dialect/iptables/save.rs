@@ -66,6 +66,14 @@ pub fn parse(save: &str) -> Vec<Table<'_>> {
     tables
 }
 
+impl<'a> Table<'a> {
+    /// The names of its built-in chains: five at most, so a list to look through.
+    pub(crate) fn built_in(&self) -> Vec<&'a str> {
+        let chains = self.chains.iter().filter(|chain| chain.built_in);
+        chains.map(|chain| chain.name).collect()
+    }
+}
+
 impl<'a> SavedRule<'a> {
     /// The names the rule may jump or go to.
     ///

@@ -12,7 +12,6 @@ use super::{SavedRule, parse};
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
     tables: BTreeMap<String, Chains>,
-    commits: usize,
 }
 
 /// Rules by chain.
@@ -82,7 +81,6 @@ impl Sim {
                 }
             }
             self.tables.insert(name.to_owned(), chains);
-            self.commits += 1;
         }
         Ok(())
     }
@@ -116,11 +114,6 @@ impl Sim {
     /// All chains of a table with their rules.
     pub fn chains(&self, table: &str) -> impl Iterator<Item = (&String, &Vec<String>)> {
         self.tables.get(table).into_iter().flatten()
-    }
-
-    /// How many transactions there have been.
-    pub fn commits(&self) -> usize {
-        self.commits
     }
 }
 

@@ -7,7 +7,8 @@ mod lower;
 
 use smallvec::SmallVec;
 
-pub use self::lower::{HASH_SEED, lower};
+pub(super) use self::lower::HASH_SEED;
+pub use self::lower::lower;
 use super::{Name, Verdict};
 use crate::family::Family;
 

@@ -16,6 +16,8 @@ pub use observed::{Observed, ObservedChain, ObservedElement, ObservedSet};
 pub use rule::{Field, Match, PriorityValue, Rule, Sense, SetUpdate, Statement};
 pub use set::{Data, DataType, Element, FieldType, Key, KeyBuilder, SetSpec, Verdict};
 
+pub(crate) use text::keyword;
+
 use crate::family::Family;
 
 /// The name of a chain, set or table.

@@ -66,7 +66,7 @@ impl ObservedSet {
     }
 
     /// The set could have been made by this definition.
-    pub fn is_made_by(&self, spec: &SetSpec) -> bool {
+    pub(crate) fn is_made_by(&self, spec: &SetSpec) -> bool {
         let wanted = Self::of(spec);
         self.key_len == wanted.key_len
             && self.data_len == wanted.data_len

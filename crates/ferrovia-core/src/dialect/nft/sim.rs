@@ -16,7 +16,6 @@ use crate::family::Family;
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
     table: Observed,
-    writes: usize,
 }
 
 impl Sim {
@@ -25,19 +24,10 @@ impl Sim {
         self.table.clone()
     }
 
-    /// How many transactions that changed something were applied.
-    pub fn writes(&self) -> usize {
-        self.writes
-    }
-
     /// Changes the table behind everybody's back.
-    pub fn damage(&mut self, damage: impl FnOnce(&mut Observed)) {
+    #[cfg(test)]
+    pub(crate) fn damage(&mut self, damage: impl FnOnce(&mut Observed)) {
         damage(&mut self.table);
-    }
-
-    /// Puts another table beside ours.
-    pub fn add_predecessor(&mut self, name: &str) {
-        self.table.predecessors.push(name.to_owned());
     }
 
     /// Applies a transaction, all of it or nothing.
@@ -52,7 +42,6 @@ impl Sim {
         }
         check_references(&next)?;
         self.table = next;
-        self.writes += 1;
         Ok(())
     }
 }

@@ -81,7 +81,7 @@ fn elements_op(
 }
 
 /// `ip` or `ip6`.
-fn keyword(family: Family) -> &'static str {
+pub(crate) fn keyword(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
         Family::V6 => "ip6",

@@ -2,6 +2,7 @@
 //!
 //! An address is served only if it can be read and is none that belongs to the node itself or to nobody.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -10,6 +11,11 @@ use crate::family::{Family, PerFamily};
 use crate::model::address::{parse_cidr, parse_ip, refused};
 use crate::model::{Warnings, excerpt};
 use crate::wire;
+
+/// As many pairs of an address and a port as one Service is served at. None needs so many, but a small object can ask for a billion.
+const MAX_PLACES: usize = 1 << 16;
+/// As many of those with a source range besides.
+const MAX_ALLOWANCES: usize = 1 << 20;
 
 /// The cluster IP of each family. The lists of addresses and of families belong together, entry by entry.
 pub(super) fn cluster_ips(
@@ -56,8 +62,8 @@ pub(super) fn cluster_ips(
 }
 
 /// External IPs, each once. Blank entries are common in generated manifests and mean nothing.
-pub(super) fn external_ips(spec: &wire::ServiceSpec, warnings: &mut Warnings<'_>) -> Box<[IpAddr]> {
-    let mut found = Vec::new();
+pub(super) fn external_ips(spec: &wire::ServiceSpec, warnings: &mut Warnings<'_>) -> Vec<IpAddr> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for (i, text) in spec
         .external_ips
         .iter()
@@ -65,9 +71,9 @@ pub(super) fn external_ips(spec: &wire::ServiceSpec, warnings: &mut Warnings<'_>
         .filter(|(_, text)| !text.trim().is_empty())
     {
         let ip = frontend_ip(|| format!("spec.externalIPs[{i}]"), text, warnings);
-        found.extend(ip.filter(|ip| !found.contains(ip)));
+        found.extend(ip.filter(|ip| seen.insert(*ip)));
     }
-    found.into()
+    found
 }
 
 /// The addresses that the load balancer's packets arrive with, each once.
@@ -75,7 +81,7 @@ pub(super) fn load_balancer_ips(
     status: &wire::ServiceStatus,
     warnings: &mut Warnings<'_>,
 ) -> Vec<IpAddr> {
-    let mut found = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for (i, ingress) in status.load_balancer.ingress.iter().enumerate() {
         // In mode Proxy packets arrive with the node's address; the listed one is not ours to take.
         let is_vip = ingress.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
@@ -85,7 +91,7 @@ pub(super) fn load_balancer_ips(
                 &ingress.ip,
                 warnings,
             );
-            found.extend(ip.filter(|ip| !found.contains(ip)));
+            found.extend(ip.filter(|ip| seen.insert(*ip)));
         }
     }
     found
@@ -117,16 +123,34 @@ pub(super) fn withhold_unprotected(
     ranges: &[IpNet],
     warnings: &mut Warnings<'_>,
 ) {
-    let is_protected = |ip: &IpAddr| {
-        ranges
-            .iter()
-            .any(|net| Family::of_net(net) == Family::of(*ip))
-    };
+    let has_range =
+        PerFamily::from_fn(|family| ranges.iter().any(|net| Family::of_net(net) == family));
+    let is_protected = |ip: &IpAddr| has_range[Family::of(*ip)];
     for ip in ips.iter().filter(|ip| !is_protected(ip)) {
         let problem = format!("no range of its family can be read, so {ip} is not served");
         warnings.add("spec.loadBalancerSourceRanges", problem);
     }
     ips.retain(is_protected);
+}
+
+/// Leaves out the last addresses where they, with ports and source ranges, would be more than one Service may have.
+pub(super) fn limit(
+    ips: &mut Vec<IpAddr>,
+    field: &str,
+    ports: usize,
+    ranges: usize,
+    warnings: &mut Warnings<'_>,
+) {
+    let each = ports.max(1);
+    let most = (MAX_PLACES / each).min(MAX_ALLOWANCES / each / ranges.max(1));
+    if ips.len() > most {
+        let problem = format!(
+            "{} addresses with {ports} ports and {ranges} source ranges are too many for one Service; only the first {most} are served",
+            ips.len()
+        );
+        warnings.add(field, problem);
+        ips.truncate(most);
+    }
 }
 
 /// Reads an address that clients use, unless it is one that must never reach the kernel. The field's name is for warnings; addresses are

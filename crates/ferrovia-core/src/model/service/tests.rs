@@ -1,5 +1,7 @@
 //! Tests of reading Services: defaults, upstream's edge cases, hostile input.
 
+use std::net::Ipv4Addr;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -446,6 +448,52 @@ fn a_flood_of_problems_is_cut_short() {
     let bad: Vec<String> = (0..1000).map(|i| format!("bogus-{i}")).collect();
     let (_, fields) = parse(json!({"externalIPs": bad}));
     assert_eq!(fields.len(), 17);
+}
+
+fn many_ips(count: u32) -> Vec<String> {
+    let ips = (0..count).map(|i| Ipv4Addr::from_bits(0x0b00_0000 + i));
+    ips.map(|ip| ip.to_string()).collect()
+}
+
+fn many_ports(count: u32) -> Vec<Value> {
+    let port = |i| json!({"name": format!("p{i}"), "port": 1 + i % 65_535});
+    (0..count).map(port).collect()
+}
+
+/// Compared each with each, so many addresses and ports would take minutes.
+#[test]
+fn an_object_full_of_addresses_or_ports_is_read_at_once() {
+    let (service, fields) = parse(json!({"externalIPs": many_ips(300_000)}));
+    assert_eq!(outside(&service).external_ips.len(), 65_536);
+    assert_eq!(fields, ["spec.externalIPs"]);
+    assert_eq!(
+        good(json!({"ports": many_ports(60_000)})).ports.len(),
+        60_000
+    );
+}
+
+/// A megabyte could ask for a billion frontends, and for more pairs of those with source ranges.
+#[test]
+fn addresses_times_ports_times_ranges_are_limited() {
+    let mut value = service(
+        "web",
+        "10.0.0.1",
+        json!({
+            "externalIPs": many_ips(1_000),
+            "ports": many_ports(1_000),
+            "loadBalancerSourceRanges": (0..200).map(|i| format!("10.0.{i}.0/24")).collect::<Vec<_>>(),
+        }),
+    );
+    let ingress: Vec<Value> = many_ips(100).iter().map(|ip| json!({"ip": ip})).collect();
+    value["status"]["loadBalancer"]["ingress"] = ingress.into();
+    let (service, warnings) = read(value).unwrap();
+    let outside = outside(&service);
+    assert_eq!(
+        (outside.external_ips.len(), outside.load_balancer_ips.len()),
+        (65, 5)
+    );
+    let fields: Vec<_> = warnings.iter().map(|it| it.field.as_str()).collect();
+    assert_eq!(fields, ["status.loadBalancer.ingress", "spec.externalIPs"]);
 }
 
 fn text() -> impl Strategy<Value = String> {

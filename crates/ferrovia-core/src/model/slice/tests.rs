@@ -184,43 +184,6 @@ fn endpoints_stay_small() {
     assert!(size_of::<EndpointSlice>() <= 80);
 }
 
-#[test]
-fn a_legacy_object_becomes_slices() {
-    let object: wire::Endpoints = serde_json::from_value(json!({
-        "metadata": {"name": "web", "namespace": "ns"},
-        "subsets": [
-            {"addresses": [{"ip": "10.1.0.1", "nodeName": "n1"}, {"ip": "fd00::1"}], "ports": [{"port": 80}]},
-            {"addresses": [{"ip": "10.1.0.2"}], "notReadyAddresses": [{"ip": "10.1.0.3"}], "ports": [{"port": 80}]},
-            {"addresses": [{"ip": "10.1.0.1"}], "ports": [{"name": "x", "port": 81}]},
-        ],
-    }))
-    .unwrap();
-    let slices: Vec<EndpointSlice> = mirror(&object)
-        .iter()
-        .map(|s| EndpointSlice::parse(s).unwrap().0)
-        .collect();
-    let shown: Vec<_> = slices
-        .iter()
-        .map(|s| {
-            (
-                s.service.as_str(),
-                s.family,
-                s.ports[0].port,
-                s.endpoints.iter().map(|e| e.ready).collect::<Vec<_>>(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            ("ns/web", Family::V4, 80, vec![true, true, false]),
-            ("ns/web", Family::V6, 80, vec![true]),
-            ("ns/web", Family::V4, 81, vec![true]),
-        ]
-    );
-    assert_eq!(slices[0].endpoints[0].node.as_deref(), Some("n1"));
-}
-
 proptest! {
     /// Whatever comes in, nothing panics, and what is accepted keeps its promises.
     #[test]

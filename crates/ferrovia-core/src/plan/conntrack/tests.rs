@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::desired::NodePortSetting;
 use crate::family::Family::{V4, V6};
-use crate::model::PortKey;
 use crate::testing::{World, endpoint, merge, service, settings, slice};
 use crate::wire::Kind;
 
@@ -348,12 +347,13 @@ fn the_list_of_all_is_shared_where_it_is_the_same() {
     let mut lab = Lab::new();
     lab.note(dns());
     lab.note(two());
-    let find = |lab: &Lab| -> (PortKey, Arc<ServicePort>) {
-        let ports = &lab.world.builder.desired(V4).ports;
-        let (key, port) = ports.iter().next().unwrap();
-        (key.clone(), Arc::clone(port))
-    };
-    let (_, port) = find(&lab);
+    let (_, port) = lab
+        .world
+        .builder
+        .desired(V4)
+        .ports
+        .first_key_value()
+        .unwrap();
     assert!(Arc::ptr_eq(port.answering.as_ref().unwrap(), &port.cluster));
 }
 

@@ -1,9 +1,5 @@
 //! What is there whatever services there are: fixed chains, the jumps into them, and the rule that ends KUBE-SERVICES.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-
 use super::context::{Context, DROP_MARK};
 use super::names::{
     EXTERNAL_SERVICES, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, NODE_PORTS, POSTROUTING,
@@ -121,8 +117,8 @@ pub(super) fn common_chains(context: &Context) -> Vec<ChainRules> {
         // Routing lets packets to 127.0.0.1 in from outside once node ports answer there. Only answers may come.
         firewall.push(
             Rule::to(Target::Drop)
-                .not_source(loopback(Family::V4))
-                .destination(loopback(Family::V4))
+                .not_source(Family::V4.loopback())
+                .destination(Family::V4.loopback())
                 .comment("block incoming localnet connections")
                 .with(Match::NotState("RELATED,ESTABLISHED,DNAT")),
         );
@@ -215,7 +211,7 @@ pub(super) fn tail(context: &Context) -> Vec<String> {
             vec![if context.localhost() {
                 rule
             } else {
-                rule.not_destination(loopback(context.family))
+                rule.not_destination(context.family.loopback())
             }]
         }
         NodePortAddresses::Only(addresses) => {
@@ -227,13 +223,4 @@ pub(super) fn tail(context: &Context) -> Vec<String> {
         }
     };
     rules.iter().map(Rule::to_string).collect()
-}
-
-/// All addresses that lead back to this machine.
-pub(in crate::plan) fn loopback(family: Family) -> IpNet {
-    match family {
-        // The prefixes are shorter than the addresses, so neither can fail.
-        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
-        Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
-    }
 }

@@ -99,8 +99,8 @@ impl Context {
         &self.node.node_ports
     }
 
-    /// The machine's loopback addresses in the ranges asked for, which a mode that cannot serve them is not told of as node ports'. A range
-    /// within 127.0.0.0/8 need not have 127.0.0.1 in it.
+    /// The machine's loopback addresses in the ranges where node ports should answer. [`NodeRules::node_ports`] leaves them out, because
+    /// most modes cannot serve them. A range within 127.0.0.0/8 need not have 127.0.0.1 in it.
     pub(super) fn loopback_node_ports(&self) -> Vec<IpAddr> {
         match &self.node.health_checks {
             NodePortAddresses::Only(addresses) if self.localhost() => {

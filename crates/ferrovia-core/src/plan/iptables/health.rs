@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::shared::Changes;
 use crate::desired::{Delta, Desired};
 use crate::dialect::iptables::{Match, Rule, Target};
-use crate::model::{PortKey, Protocol, ServiceKey};
+use crate::model::{Protocol, ServiceKey};
 
 /// The rules that are in the kernel, by Service.
 #[derive(Clone, Debug, Default)]
@@ -60,16 +60,8 @@ fn rules(desired: &Desired, service: &ServiceKey) -> Vec<String> {
     let Some(check) = desired.health_checks.get(service) else {
         return Vec::new();
     };
-    let first = PortKey {
-        service: service.clone(),
-        name: "".into(),
-        protocol: Protocol::Tcp,
-    };
-    let ports = desired.ports.range(first..).map(|(key, _)| key);
-    let names: BTreeSet<String> = ports
-        .take_while(|key| key.service == *service)
-        .map(PortKey::to_string)
-        .collect();
+    let ports = desired.ports_of(service);
+    let names: BTreeSet<String> = ports.map(|(key, _)| key.to_string()).collect();
     names
         .into_iter()
         .map(|name| {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
-use super::base::{LOCALHOST_COUNTER, loopback};
+use super::base::LOCALHOST_COUNTER;
 use super::context::Context;
 use super::endpoint::{self, Chosen};
 use super::names::{MARK_DROP, MARK_MASQ, PortNames};
@@ -124,7 +124,7 @@ impl Maker<'_> {
                     .with(Match::DestinationPort(number))
             };
             let on_loopback = jump()
-                .destination(loopback(self.context.family))
+                .destination(self.context.family.loopback())
                 .with(Match::Account(LOCALHOST_COUNTER));
             let anywhere = jump();
             if self.context.localhost() && self.context.options.count_localhost {

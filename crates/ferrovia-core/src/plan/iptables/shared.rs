@@ -4,7 +4,7 @@
 //! one by one. No two services claim the same address and port, so the order of services in a chain means nothing; the order of one
 //! service's rules is kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::names::{EXTERNAL_SERVICES, NODE_PORTS, PROXY_FIREWALL, SERVICES};
 use crate::dialect::iptables::{Section, TableName, canonical};
@@ -92,13 +92,17 @@ impl Changes {
     /// in which it should be, what stays is moved.
     pub(super) fn between(old: &[&str], new: &[&str]) -> Self {
         let owned = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
-        let (stays, gone): (Vec<&str>, Vec<&str>) = old.iter().partition(|rule| new.contains(rule));
-        let fits = new.ends_with(&stays);
-        let fresh = &new[..new.len() - stays.len()];
+        let wanted: HashSet<&str> = new.iter().copied().collect();
+        let (stays, gone): (Vec<&str>, Vec<&str>) =
+            old.iter().partition(|rule| wanted.contains(*rule));
+        let (insert, moved) = match new.strip_suffix(&stays[..]) {
+            Some(fresh) => (owned(fresh), Vec::new()),
+            None => (owned(new), owned(&stays)),
+        };
         Self {
-            insert: owned(if fits { fresh } else { new }),
+            insert,
             append: Vec::new(),
-            moved: if fits { Vec::new() } else { owned(&stays) },
+            moved,
             delete: owned(&gone),
         }
     }
@@ -238,6 +242,10 @@ mod tests {
             changes(&["a", "b"], &[], &["a"], &["x"])
         );
         assert_eq!(Changes::between(&["a"], &["a"]), Changes::default());
+        assert_eq!(
+            Changes::between(&["a", "a"], &["a"]),
+            changes(&["a"], &[], &["a", "a"], &[])
+        );
         assert_eq!(
             Changes::between(&["a"], &[]),
             changes(&[], &[], &[], &["a"])

@@ -84,30 +84,38 @@ impl Removal {
     }
 
     fn table(&mut self, table: &Table<'_>) {
-        let known = TableName::ALL.into_iter();
-        let name = known.into_iter().find(|name| name.as_str() == table.name);
+        let mut known = TableName::ALL.into_iter();
+        let Some(name) = known.find(|name| name.as_str() == table.name) else {
+            // Nothing is ours there, but rules may look into our sets.
+            for rule in &table.rules {
+                let sets = self.looks_into(rule);
+                self.held.extend(sets);
+            }
+            return;
+        };
         let own: Vec<&str> = CHAINS
             .iter()
-            .filter(|(of, chain)| Some(*of) == name && has_chain(table, chain))
+            .filter(|(of, chain)| *of == name && has_chain(table, chain))
             .map(|(_, chain)| *chain)
             .collect();
-        let mut section = Section::new(name.unwrap_or(TableName::Filter));
+        let built_in = table.built_in();
+        let mut section = Section::new(name);
         // Chains that rules of others lead to.
         let mut held: BTreeSet<String> = BTreeSet::new();
         for rule in table.rules.iter().filter(|rule| !own.contains(&rule.chain)) {
             let targets = rule.targets().map(|target| target.into_owned());
             let leads: Vec<String> = targets.filter(|to| own.contains(&to.as_str())).collect();
-            let set = self.looks_into(rule);
-            let may_go = if is_built_in(table, rule.chain) {
+            let sets = self.looks_into(rule);
+            let may_go = if built_in.contains(&rule.chain) {
                 !leads.is_empty()
             } else {
-                rule.chain.starts_with("KUBE-") && (!leads.is_empty() || set.is_some())
+                rule.chain.starts_with("KUBE-") && (!leads.is_empty() || !sets.is_empty())
             };
             if may_go && rule.is_repeatable() {
                 section.delete(rule.chain, rule.args);
             } else {
                 held.extend(leads);
-                self.held.extend(set);
+                self.held.extend(sets);
             }
         }
         for chain in own {
@@ -119,20 +127,19 @@ impl Removal {
         self.rules.push(section);
     }
 
-    /// The one of our sets that a rule looks into.
-    fn looks_into(&self, rule: &SavedRule<'_>) -> Option<String> {
+    /// Those of our sets that a rule looks into.
+    fn looks_into(&self, rule: &SavedRule<'_>) -> Vec<String> {
         let mut words = rule.args.split(' ');
-        words.find(|word| *word == "--match-set")?;
-        let name = SetName::new(words.next()?)?;
-        self.sets.contains(&name).then(|| name.to_string())
+        let mut found = Vec::new();
+        while words.any(|word| word == "--match-set") {
+            let name = words.next().and_then(SetName::new);
+            let ours = name.filter(|name| self.sets.contains(name));
+            found.extend(ours.map(|name| name.to_string()));
+        }
+        found
     }
 }
 
 fn has_chain(table: &Table<'_>, name: &str) -> bool {
     table.chains.iter().any(|chain| chain.name == name)
-}
-
-fn is_built_in(table: &Table<'_>, name: &str) -> bool {
-    let mut chains = table.chains.iter();
-    chains.any(|chain| chain.built_in && chain.name == name)
 }

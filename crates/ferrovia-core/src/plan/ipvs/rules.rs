@@ -9,7 +9,7 @@ use crate::desired::{LocalDetector, NoEndpoints};
 use crate::dialect::iptables::{Match, Rule, TableName, Target};
 use crate::model::Protocol;
 use crate::plan::iptables::DROP_MARK;
-use crate::plan::iptables::base::{ChainRules, Jump, egress_rules, loopback};
+use crate::plan::iptables::base::{ChainRules, Jump, egress_rules};
 use crate::plan::iptables::context::{only_others, only_pods};
 use crate::plan::iptables::names::{
     CANARY, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, POSTROUTING, PROXY_FIREWALL, SERVICES,
@@ -177,7 +177,7 @@ impl Maker<'_> {
     fn services(&self) -> Vec<Rule> {
         let masquerade = || Target::Jump(MARK_MASQ.into());
         let mut rules = vec![
-            Rule::to(Target::Return).source(loopback(self.context.family)),
+            Rule::to(Target::Return).source(self.context.family.loopback()),
             self.to(Target::Jump(MARK_DROP.into()), SetId::NoEndpoints),
             // The node is let through to endpoints elsewhere, and their answers must come back to it.
             self.to(masquerade(), SetId::NoLocal)

@@ -80,7 +80,7 @@ impl Sim {
     /// The sets that rules look into.
     fn used(&self) -> BTreeSet<String> {
         let mut used = BTreeSet::new();
-        for table in ["filter", "nat"] {
+        for table in ["filter", "nat", "raw"] {
             for (_, rules) in self.rules.chains(table) {
                 for rule in rules {
                     let mut words = rule.split(' ');

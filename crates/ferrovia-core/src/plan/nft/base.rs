@@ -3,8 +3,6 @@
 //! A packet's way is kube-proxy's: source ranges before translation, translation where everyone expects it (`dstnat`, `srcnat`), and
 //! refusals at filter priority, where the destination of everything that has an endpoint is already another.
 
-use ipnet::IpNet;
-
 use super::count;
 use super::layout::{
     BY_SOURCE, CLASS_BITS, MASQUERADE, PORT_BITS, SetId, TAG, chain, node_port_key, service_key,
@@ -184,23 +182,13 @@ fn at_node_port(node: &NodeRules, family: Family, ask_fib: bool) -> Rule {
             Sense::Is,
         )),
         NodePortAddresses::Any => {
-            let not_loopback = Match::Destination(loopback(family), Sense::IsNot);
+            let not_loopback = Match::Destination(family.loopback(), Sense::IsNot);
             if ask_fib {
                 Rule::when(Match::LocalDestination).and(not_loopback)
             } else {
                 Rule::when(not_loopback)
             }
         }
-    }
-}
-
-fn loopback(family: Family) -> IpNet {
-    match family {
-        Family::V4 => IpNet::from(ipnet::Ipv4Net::new_assert([127, 0, 0, 0].into(), 8)),
-        Family::V6 => IpNet::from(ipnet::Ipv6Net::new_assert(
-            std::net::Ipv6Addr::LOCALHOST,
-            128,
-        )),
     }
 }
 

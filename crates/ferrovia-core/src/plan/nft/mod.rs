@@ -22,6 +22,7 @@ pub mod view;
 pub mod walk;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 
 use self::base::ChainRules;
 use self::changes::{Changes, Shared};
@@ -207,7 +208,11 @@ impl NftPlanner {
                 }
             }
         }
-        wanted.insert(SetId::NodePortIps, node_port_ips(&desired.node));
+        let node_port_ips = node_port_ips(&desired.node).iter();
+        wanted.insert(
+            SetId::NodePortIps,
+            node_port_ips.map(|ip| ip_element(*ip)).collect(),
+        );
         wanted
     }
 
@@ -296,18 +301,13 @@ impl NftPlanner {
         let Some(old) = self.node.replace(node.clone()) else {
             return Vec::new();
         };
-        let before: HashMap<_, _> = node_port_ips(&old)
-            .into_iter()
-            .map(|element| (element.key.clone(), element))
-            .collect();
-        let mut gone = before;
-        for element in node_port_ips(node) {
-            if gone.remove(&element.key).is_none() {
-                changes.add(SetId::NodePortIps, element);
-            }
+        let (before, after) = (node_port_ips(&old), node_port_ips(node));
+        for ip in after.difference(before) {
+            changes.add(SetId::NodePortIps, ip_element(*ip));
         }
-        gone.into_values()
-            .for_each(|element| changes.delete(SetId::NodePortIps, element));
+        for ip in before.difference(after) {
+            changes.delete(SetId::NodePortIps, ip_element(*ip));
+        }
         let old_chains = self.base_chains(&old);
         let new_chains = self.base_chains(node);
         old_chains
@@ -326,12 +326,15 @@ fn pick_element(pick: pick::Pick, number: u32) -> Element {
     )
 }
 
-fn node_port_ips(node: &NodeRules) -> Vec<Element> {
+/// The addresses that node ports answer on, unless all do.
+fn node_port_ips(node: &NodeRules) -> &BTreeSet<IpAddr> {
+    static NONE: BTreeSet<IpAddr> = BTreeSet::new();
     match &node.node_ports {
-        NodePortAddresses::Any => Vec::new(),
-        NodePortAddresses::Only(ips) => ips
-            .iter()
-            .map(|ip| Element::member(KeyBuilder::new().ip(*ip).build()))
-            .collect(),
+        NodePortAddresses::Any => &NONE,
+        NodePortAddresses::Only(ips) => ips,
     }
+}
+
+fn ip_element(ip: IpAddr) -> Element {
+    Element::member(KeyBuilder::new().ip(ip).build())
 }

@@ -16,16 +16,6 @@ use crate::dialect::nft::sim::Sim;
 use crate::model::{Algorithm, Protocol, ServiceKey, TrafficPolicy};
 use crate::testing::ports::{self, endpoint, node};
 
-fn desired() -> Desired {
-    Desired {
-        family: Family::V4,
-        node: Arc::new(node()),
-        ports: BTreeMap::new(),
-        health_checks: Arc::default(),
-        without_local: Default::default(),
-    }
-}
-
 /// A service port with all kinds of frontends, and with those endpoints for policy Local that are here.
 fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
     let port = ports::port(n, endpoints);
@@ -44,12 +34,23 @@ struct Lab {
 }
 
 impl Lab {
-    fn new() -> Self {
-        let mut lab = Self {
-            desired: desired(),
+    fn unwritten() -> Self {
+        let desired = Desired {
+            family: Family::V4,
+            node: Arc::new(node()),
+            ports: BTreeMap::new(),
+            health_checks: Arc::default(),
+            without_local: Default::default(),
+        };
+        Self {
+            desired,
             planner: NftPlanner::new(Family::V4, true),
             sim: Sim::default(),
-        };
+        }
+    }
+
+    fn new() -> Self {
+        let mut lab = Self::unwritten();
         lab.full();
         lab
     }
@@ -64,7 +65,16 @@ impl Lab {
 
     fn change(&mut self, changes: Vec<(PortKey, Option<ServicePort>)>) -> Transaction {
         let delta = ports::change(&mut self.desired, changes, None);
-        let plan = self.planner.partial(&self.desired, &delta);
+        self.partial(&delta)
+    }
+
+    fn set_node(&mut self, node: NodeRules) -> Transaction {
+        let delta = ports::change(&mut self.desired, Vec::new(), Some(node));
+        self.partial(&delta)
+    }
+
+    fn partial(&mut self, delta: &Delta) -> Transaction {
+        let plan = self.planner.partial(&self.desired, delta);
         self.sim.apply(&plan).unwrap();
         plan
     }
@@ -82,6 +92,14 @@ impl Lab {
 
     fn meaning(&self) -> BTreeSet<String> {
         meaning(&self.sim.observe())
+    }
+
+    /// The same written from scratch.
+    fn fresh(&self) -> Self {
+        let mut fresh = Self::unwritten();
+        fresh.desired = self.desired.clone();
+        fresh.full();
+        fresh
     }
 }
 
@@ -167,14 +185,9 @@ fn a_frontend_passes_from_one_service_to_another_in_one_transaction() {
         (winner.key.clone(), None),
         (loser.key.clone(), Some(loser.clone())),
     ]);
-    lab.change(vec![
-        (loser.key, None),
-        (winner.key.clone(), Some(winner.clone())),
-    ]);
+    lab.change(vec![(loser.key, None), (winner.key.clone(), Some(winner))]);
     lab.tidy();
-    let mut fresh = Lab::new();
-    fresh.set(winner);
-    assert_eq!(lab.meaning(), fresh.meaning());
+    assert_eq!(lab.meaning(), lab.fresh().meaning());
 }
 
 #[test]
@@ -190,18 +203,13 @@ fn a_table_that_does_not_fit_is_replaced_in_one_transaction() {
 
 #[test]
 fn a_predecessor_goes_in_the_transaction_that_first_writes() {
-    let mut lab = Lab {
-        desired: desired(),
-        planner: NftPlanner::new(Family::V4, true),
-        sim: Sim::default(),
-    };
-    lab.sim.add_predecessor("kube-proxy");
+    let mut lab = Lab::unwritten();
+    lab.sim
+        .damage(|table| table.predecessors.push("kube-proxy".to_owned()));
     let plan = lab.full();
-    assert!(
-        plan.ops
-            .contains(&Op::DeleteOtherTable("kube-proxy".into()))
-    );
-    assert_eq!(lab.sim.writes(), 1);
+    for op in [Op::AddTable, Op::DeleteOtherTable("kube-proxy".into())] {
+        assert!(plan.ops.contains(&op), "{op:?}\n{plan}");
+    }
 }
 
 #[test]
@@ -226,21 +234,29 @@ fn damage_is_repaired_and_nothing_else_is_written() {
 fn node_rules_change_in_place() {
     let mut lab = Lab::new();
     lab.set(service(1, &[endpoint(1, 1)]));
-    let mut node = node();
-    node.masquerade_all = true;
-    node.node_ports = NodePortAddresses::Only(["198.51.100.10".parse().unwrap()].into());
-    lab.desired.node = Arc::new(node);
-    let plan = lab.planner.partial(
-        &lab.desired,
-        &Delta {
-            node: true,
-            ports: Vec::new(),
-            checks: Vec::new(),
-        },
-    );
-    lab.sim.apply(&plan).unwrap();
+    lab.set_node(NodeRules {
+        masquerade_all: true,
+        node_ports: NodePortAddresses::Only(["198.51.100.10".parse().unwrap()].into()),
+        ..node()
+    });
     lab.planner = NftPlanner::new(Family::V4, true);
     assert!(lab.full().is_empty());
+}
+
+#[test]
+fn the_nodes_addresses_go_in_order() {
+    let mut lab = Lab::new();
+    let only = |numbers: std::ops::Range<u8>| NodeRules {
+        node_ports: NodePortAddresses::Only(numbers.map(|n| [192, 0, 2, n].into()).collect()),
+        ..node()
+    };
+    lab.set_node(only(1..30));
+    let plan = lab.set_node(only(25..40));
+    let [Op::DeleteElements(_, gone), Op::AddElements(_, come)] = &plan.ops[..] else {
+        panic!("{plan}");
+    };
+    assert_eq!((gone.len(), come.len()), (24, 10));
+    assert!(gone.is_sorted_by_key(|element| &element.key), "{plan}");
 }
 
 #[test]
@@ -316,13 +332,7 @@ fn what_is_unknown_is_kept_while_not_all_is_known() {
     lab.full();
     lab.tidy();
     assert_eq!(kept(&lab.meaning()), Vec::<String>::new());
-    let mut fresh = Lab {
-        desired: lab.desired.clone(),
-        planner: NftPlanner::new(Family::V4, true),
-        sim: Sim::default(),
-    };
-    fresh.full();
-    assert_eq!(lab.meaning(), fresh.meaning());
+    assert_eq!(lab.meaning(), lab.fresh().meaning());
 }
 
 #[test]
@@ -512,9 +522,7 @@ proptest! {
         }
         lab.tidy();
         check_walks(&lab.sim.observe());
-        let mut fresh = Lab { desired: lab.desired.clone(), planner: NftPlanner::new(Family::V4, true), sim: Sim::default() };
-        fresh.full();
-        prop_assert_eq!(lab.meaning(), fresh.meaning());
+        prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
 
         // And whoever comes next finds nothing to do.
         lab.planner = NftPlanner::new(Family::V4, true);
@@ -527,15 +535,9 @@ proptest! {
 fn other_addresses_of_the_node_change_nothing() {
     let mut lab = Lab::new();
     lab.set(service(1, &[endpoint(1, 1)]));
-    let moved = NodeRules {
+    let plan = lab.set_node(NodeRules {
         addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
         ..node()
-    };
-    lab.desired.node = Arc::new(moved);
-    let delta = Delta {
-        node: true,
-        ..Delta::default()
-    };
-    let plan = lab.planner.partial(&lab.desired, &delta);
+    });
     assert_eq!(plan.to_string(), "");
 }

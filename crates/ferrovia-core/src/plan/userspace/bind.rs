@@ -5,7 +5,7 @@
 //! for single ones. Clients are told apart by a [`Gate`] once they have called, because only then is it known who they are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -13,7 +13,6 @@ use super::context::Context;
 use super::gate::{Gate, Sources};
 use super::proxy::{Listen, Proxy};
 use crate::desired::{Frontend, NodePortAddresses, ServicePort};
-use crate::family::Family;
 use crate::model::TrafficPolicy;
 
 /// The proxies of a service port; that for policy Cluster comes first, because the other one may refer to it.
@@ -119,10 +118,7 @@ fn node_port_addresses(context: &Context) -> impl Iterator<Item = IpAddr> {
         NodePortAddresses::Any => &context.node.addresses,
         NodePortAddresses::Only(addresses) => addresses,
     };
-    let loopback = match context.family {
-        Family::V4 => IpAddr::from(Ipv4Addr::LOCALHOST),
-        Family::V6 => IpAddr::from(Ipv6Addr::LOCALHOST),
-    };
-    let loopback = Some(loopback).filter(|_| context.options.localhost_node_ports);
+    let loopback = Some(context.family.localhost());
+    let loopback = loopback.filter(|_| context.options.localhost_node_ports);
     addresses.iter().copied().chain(loopback)
 }

@@ -3,17 +3,12 @@
 //! The names, the comments and the places are those of kube-proxy's userspace mode, so that either finds what the other has left. Refusals, which
 //! that mode did not know, are in KUBE-PROXY-FIREWALL.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
 use super::context::Context;
 use crate::desired::{LocalDetector, NodePortAddresses};
 use crate::dialect::iptables::{Match, Rule, TableName, Target};
-use crate::family::Family;
-use crate::plan::iptables::CANARY;
-
-const POSTROUTING: &str = "KUBE-POSTROUTING";
+use crate::plan::iptables::names::{CANARY, POSTROUTING, PROXY_FIREWALL};
 
 /// A chain that service ports put rules into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +51,7 @@ impl Chain {
             Self::NodePortContainer => "KUBE-NODEPORT-CONTAINER",
             Self::NodePortHost => "KUBE-NODEPORT-HOST",
             Self::NonLocal => "KUBE-NODEPORT-NON-LOCAL",
-            Self::Firewall => "KUBE-PROXY-FIREWALL",
+            Self::Firewall => PROXY_FIREWALL,
         }
     }
 }
@@ -142,7 +137,7 @@ pub(super) fn jumps(context: &Context) -> Vec<Jump> {
 /// Whatever is sent to this machine, or to those of its addresses that node ports answer on.
 fn node_port_rules(context: &Context, to: Chain) -> Vec<Rule> {
     let comment = "handle service NodePorts; NOTE: this must be the last rule in the chain";
-    let loopback = loopback(context.family);
+    let loopback = context.family.loopback();
     match &context.node.node_ports {
         NodePortAddresses::Any => {
             let rule = Rule::jump(to.name())
@@ -161,15 +156,6 @@ fn node_port_rules(context: &Context, to: Chain) -> Vec<Rule> {
                 .map(|net| Rule::jump(to.name()).destination(net).comment(comment))
                 .collect()
         }
-    }
-}
-
-/// All addresses that lead back to this machine.
-fn loopback(family: Family) -> IpNet {
-    match family {
-        // The prefixes are not longer than the addresses, so neither can fail.
-        Family::V4 => Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8).into(),
-        Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
     }
 }
 

@@ -115,14 +115,10 @@ impl<'a> Kernel<'a> {
     }
 
     fn built_in_rules(&self, table: TableName) -> impl Iterator<Item = SavedRule<'a>> {
-        let table = self.table(table);
-        let built_in = |table: &Table<'_>, name: &str| {
-            let mut chains = table.chains.iter();
-            chains.any(|chain| chain.built_in && chain.name == name)
-        };
-        table.into_iter().flat_map(move |table| {
+        self.table(table).into_iter().flat_map(|table| {
+            let built_in = table.built_in();
             let rules = table.rules.iter().copied();
-            rules.filter(move |rule| built_in(table, rule.chain))
+            rules.filter(move |rule| built_in.contains(&rule.chain))
         })
     }
 

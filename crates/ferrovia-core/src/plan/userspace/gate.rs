@@ -27,8 +27,8 @@ impl Gate {
 pub struct Sources {
     /// The ranges they are in.
     pub nets: Arc<[IpNet]>,
-    /// Whether this node is one of them when it has the address that it calls: what it sends to an address of its own comes from there, so
-    /// for such a client this counts and ranges do not.
+    /// Whether this node is one of them when it calls an address of its own. Such a call comes from the very address it is for, so ranges
+    /// say nothing about it.
     pub itself: bool,
 }
 

@@ -3,7 +3,7 @@
 //! The kernel sends nothing from 127.0.0.1 to another machine unless it is told to route such addresses, and nothing at all from ::1. A proxy
 //! that listens there needs neither. Clients on loopback are on this node, so they may use any endpoint whatever the external policy.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::proxy::{Listen, Proxy, ProxyChange, ProxyName, changes};
 use crate::desired::{Delta, Desired, Frontend, ServicePort};
@@ -44,14 +44,10 @@ pub fn partial(delta: &Delta, family: Family) -> Vec<ProxyChange> {
 
 /// The proxy for a service port's node port; none if it has none, or no endpoints.
 fn proxy(port: &ServicePort, family: Family) -> Option<Proxy> {
-    let loopback = match family {
-        Family::V4 => IpAddr::from(Ipv4Addr::LOCALHOST),
-        Family::V6 => IpAddr::from(Ipv6Addr::LOCALHOST),
-    };
     let number = port.frontends.iter().find_map(|frontend| match frontend {
         Frontend::NodePort(number) => Some(*number),
         _ => None,
     })?;
-    let listen = Listen::At(vec![SocketAddr::new(loopback, number)]);
+    let listen = Listen::At(vec![SocketAddr::new(family.localhost(), number)]);
     Proxy::of(port, TrafficPolicy::Cluster, listen)
 }

@@ -13,7 +13,7 @@ use crate::family::Family;
 /// The environment variable that names the interface.
 pub const INTERFACE_VARIABLE: &str = "INTERFACE_TO_ADD_SERVICE_IP";
 /// The interface, if nobody names one.
-pub const DEFAULT_INTERFACE: &str = "vEthernet (HNS Internal NIC)";
+const DEFAULT_INTERFACE: &str = "vEthernet (HNS Internal NIC)";
 
 /// One call of `netsh`, argument by argument: no shell is between, so an interface's name needs no quotes.
 pub type Arguments = Vec<String>;

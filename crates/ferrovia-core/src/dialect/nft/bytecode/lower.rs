@@ -18,7 +18,7 @@ const R0: Reg = 8;
 const SIDE: Reg = 20;
 
 /// The seed of the source hash: any fixed number will do, all nodes and all restarts must use the same.
-pub const HASH_SEED: u32 = 0x00fe_4402;
+pub(in crate::dialect::nft) const HASH_SEED: u32 = 0x00fe_4402;
 
 /// Connection tracking's bit for "new".
 const CT_STATE_NEW: u32 = 1 << 3;

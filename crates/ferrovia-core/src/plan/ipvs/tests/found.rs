@@ -64,6 +64,28 @@ fn cleaning_up_leaves_nothing_of_ours() {
 }
 
 #[test]
+fn cleaning_up_leaves_sets_that_rules_of_others_look_into() {
+    let mut lab = Lab::new();
+    let theirs = SetName::new("THEIRS").unwrap();
+    let like_ours = lab.sim.state.sets[&SetId::Addresses.name(Family::V4)].clone();
+    lab.sim.state.sets.insert(theirs, like_ours);
+    // Into one of theirs first, and in a table where we have nothing.
+    lab.sim
+        .rules
+        .restore(
+            "*filter\n:MINE - [0:0]\n\
+             -A MINE -m set --match-set THEIRS src -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n\
+             *raw\n:KUBE-MINE - [0:0]\n-A KUBE-MINE -m set --match-set KUBE-IPVS-IPS dst -j ACCEPT\nCOMMIT\n",
+        )
+        .unwrap();
+    let plan = cleanup(Family::V4, &lab.sim.observed(), &node().addresses);
+    lab.write(&plan);
+    let left: Vec<&str> = lab.sim.state.sets.keys().map(SetName::as_str).collect();
+    assert_eq!(left, ["KUBE-CLUSTER-IP", "KUBE-IPVS-IPS", "THEIRS"]);
+    assert_eq!(plan.notes.len(), 2, "{:?}", plan.notes);
+}
+
+#[test]
 fn services_we_know_nothing_of_keep_working() {
     let mut lab = Lab::new();
     lab.set(ServicePort {
