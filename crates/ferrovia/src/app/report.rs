@@ -58,6 +58,10 @@ impl Observer for Reporter {
         self.preflight
             .take()
             .map_or(Ok(()), |check| check(engine))?;
+        // Health begins to count here: a family whose first write never succeeds must not pass for one that has nothing to do.
+        for family in enabled(engine) {
+            self.health.updated(family, Moment::now());
+        }
         self.queued(engine);
         // The objects were read by other threads, whose freed memory the first sync, which takes the most of all, cannot use.
         memory::give_back();
@@ -111,10 +115,7 @@ impl Reporter {
     }
 
     fn queued(&self, engine: &Engine) {
-        let enabled = Family::ALL
-            .into_iter()
-            .filter(|family| engine.desired(*family).is_some());
-        for family in enabled {
+        for family in enabled(engine) {
             self.health.queued(family, Moment::now());
             self.metrics.queued(family, Timestamp::now());
         }
@@ -183,6 +184,12 @@ impl Observer for FirstSync {
             ControlFlow::Break(())
         }
     }
+}
+
+/// The families that are written.
+fn enabled(engine: &Engine) -> impl Iterator<Item = Family> {
+    let families = Family::ALL.into_iter();
+    families.filter(|family| engine.desired(*family).is_some())
 }
 
 /// Something was synced, and nothing failed.
