@@ -87,7 +87,7 @@ impl Observer for Reporter {
                 self.in_sync(family, desired);
             }
         }
-        self.metrics.pending(0, 0);
+        self.tell_pending(engine);
         if is_success(outcomes)
             && let Some(when_ready) = self.when_ready.take()
         {
@@ -110,8 +110,13 @@ impl Reporter {
         let services = now.services - self.counted.services;
         let slices = now.slices - self.counted.slices;
         self.metrics.changes(services, slices);
-        self.metrics.pending(services, slices);
         self.counted = now;
+        self.tell_pending(engine);
+    }
+
+    fn tell_pending(&self, engine: &Engine) {
+        let Received { services, slices } = engine.pending();
+        self.metrics.pending(services, slices);
     }
 
     fn queued(&self, engine: &Engine) {
