@@ -230,7 +230,7 @@ impl Engine {
     fn note_triggers(&mut self, triggers: Triggers) {
         for (family, time) in triggers.into_values().flatten() {
             if let Some(sync) = &mut self.families[family] {
-                sync.triggers.push(time);
+                sync.note_trigger(time);
             }
         }
     }
