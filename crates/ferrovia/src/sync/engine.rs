@@ -270,7 +270,9 @@ mod tests {
         ))));
         engine.sync();
         assert_eq!(pending(&engine), (2, 1), "nothing is written yet");
-        Kind::ALL.map(|kind| engine.handle(Event::Listed(kind)));
+        for kind in Kind::ALL {
+            engine.handle(Event::Listed(kind));
+        }
         engine.tidy();
         assert_eq!(pending(&engine), (2, 1), "leftovers are another matter");
         engine.sync();
