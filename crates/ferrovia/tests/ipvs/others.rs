@@ -155,11 +155,10 @@ fn an_address_of_the_nodes_own() {
     assert_eq!(addresses(), 1);
 }
 
-/// That there are no tables to look at must not keep other things from being taken over.
+/// That there are no tables to remove is no failure.
 fn no_nf_tables() {
     const LOADER: &str = "/proc/sys/kernel/modprobe";
     let stage = Stage::new();
-    let node = &stage.node;
     let folder = Folder::new();
     let loader = fs::read_to_string(LOADER).unwrap();
     let refusal = "case \"$*\" in *nfnetlink-subsys-10*) exit 1 ;; esac";
@@ -168,14 +167,7 @@ fn no_nf_tables() {
     fs::write(LOADER, refusing.to_str().unwrap()).unwrap();
     remove_modules(|name| name.starts_with("nft_") || name == "nf_tables");
 
-    node.on_node("ip", &["link", "add", "kube-ipvs0", "type", "dummy"]);
-    node.write("web.yaml", &web(&["2.10"]));
-    stage.start("iptables");
-    node.wait_for_log("took over: removed");
-    let log = node.log();
-    assert!(!log.contains("another proxy left"), "{log}");
-    let cleanup = node.ferrovia().args(["cleanup", "--kube-proxy"]).output();
-    let cleanup = cleanup.unwrap();
+    let cleanup = stage.node.ferrovia().arg("cleanup").output().unwrap();
     assert!(cleanup.status.success(), "{cleanup:?}");
     fs::write(LOADER, loader).unwrap();
 }
