@@ -6,6 +6,7 @@ use ferrovia_core::desired::{Delta, Settings};
 use ferrovia_core::plan::Found;
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
+use ferrovia_lab::waiting::wait;
 use serde_json::json;
 
 use super::*;
@@ -114,8 +115,10 @@ fn a_busy_loop_is_not_waited_for_without_end_and_nothing_counted_meanwhile_is_lo
         sync::run(engine, &received, Pace::default(), &mut Tell(synced))
     });
     has_synced.recv().unwrap();
-    assert_eq!(told(&mut totals).unwrap(), [7]);
-    assert_eq!(told(&mut totals).unwrap(), [7], "counted once");
+    // On a busy machine the loop may be late again; that loses nothing either.
+    let mut told_at_last = || wait(|| told(&mut totals).map_err(|error| error.to_string()));
+    assert_eq!(told_at_last(), [7]);
+    assert_eq!(told_at_last(), [7], "counted once");
     inputs.send(Input::Stop).unwrap();
     assert_eq!(looping.join().unwrap(), Stop::Asked);
 }
