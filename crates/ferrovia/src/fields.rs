@@ -125,9 +125,11 @@ impl<'a> Walk<'a> {
                 key,
                 value_next,
             }) => {
-                *key = printable(scalar.unwrap_or("?"));
+                let text = scalar.unwrap_or("?");
+                *key = printable(text);
                 *value_next = true;
-                let is_repeated = !seen.insert(key.clone());
+                // Keys that are no scalars have no name here that could be compared.
+                let is_repeated = !seen.insert(text.to_owned()) && scalar.is_some();
                 return Node::Key { is_repeated };
             }
             Some(Level::List { next }) => *next += 1,
@@ -160,4 +162,33 @@ impl<'a> Walk<'a> {
 fn printable(text: &str) -> String {
     let start = text.chars().take(LONGEST_NAME);
     start.flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repeated(text: &str) -> Vec<bool> {
+        let mut walk = Walk::new(text);
+        let mut found = Vec::new();
+        while let Some(step) = walk.step().unwrap() {
+            if let Some(Node::Key { is_repeated }) = step.node {
+                found.push(is_repeated);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_key_is_repeated_only_by_the_same_key() {
+        assert_eq!(
+            repeated("a: 1\nb: {a: 1}\na: 2\n"),
+            [false, false, false, true]
+        );
+        // What is shown of a long one is not all that is compared.
+        let long = "x".repeat(LONGEST_NAME);
+        let two = format!("{long}1: a\n{long}2: b\n{long}1: c\n");
+        assert_eq!(repeated(&two), [false, false, true]);
+        assert_eq!(repeated("? [a]\n: 1\n? [b]\n: 2\n"), [false, false]);
+    }
 }

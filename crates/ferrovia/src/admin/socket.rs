@@ -72,6 +72,15 @@ impl Drop for AdminSocket {
 }
 
 impl OwnFile {
+    /// What is at this path, which we have just put there.
+    fn at(path: &Path) -> Option<Self> {
+        let inode = fs::symlink_metadata(path).ok()?.ino();
+        Some(Self {
+            path: path.to_owned(),
+            inode,
+        })
+    }
+
     /// A successor may have put its own there.
     fn remove(&self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|it| it.ino() == self.inode) {
@@ -83,7 +92,7 @@ impl OwnFile {
 /// Starts to answer on a socket. If it cannot be had that is a warning, and tried again: nothing depends on it.
 pub(crate) fn serve_socket(runtime: &Handle, path: &Path, admin: Arc<Admin>) -> AdminSocket {
     let file = Arc::new(Mutex::new(None));
-    let first = open(path)
+    let first = open_own(path, &file)
         .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "commands cannot ask this daemon; trying again every 5 s"))
         .ok();
     let (path, own) = (path.to_owned(), Arc::clone(&file));
@@ -120,23 +129,27 @@ async fn wait_for(
 ) -> UnixListener {
     let mut next = first;
     loop {
-        if let Some(listener) = next {
-            let inode = fs::symlink_metadata(path).map(|it| it.ino());
-            *own.lock().unwrap_or_else(PoisonError::into_inner) = inode.ok().map(|inode| OwnFile {
-                path: path.to_owned(),
-                inode,
-            });
-            match UnixListener::from_std(listener) {
-                Ok(listener) => return listener,
-                Err(error) => tracing::warn!(%error, "cannot wait for commands"),
-            }
+        match next.map(UnixListener::from_std) {
+            Some(Ok(listener)) => return listener,
+            Some(Err(error)) => tracing::warn!(%error, "cannot wait for commands"),
+            None => {}
         }
         sleep(RETRY).await;
         // That it failed is known; the same every five seconds is no news.
-        next = open(path)
+        next = open_own(path, own)
             .inspect_err(|error| tracing::debug!(%error, "still no socket for commands"))
             .ok();
     }
+}
+
+/// Opens the socket, and keeps which file is to go with it.
+fn open_own(
+    path: &Path,
+    own: &Mutex<Option<OwnFile>>,
+) -> Result<std::os::unix::net::UnixListener, SocketError> {
+    let listener = open(path)?;
+    *own.lock().unwrap_or_else(PoisonError::into_inner) = OwnFile::at(path);
+    Ok(listener)
 }
 
 /// Makes the socket under another name, closes it to others, and only then lets it be found and answer.
@@ -183,7 +196,12 @@ fn make_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use ferrovia_lab::Folder;
 
+    use super::super::{About, Looker};
     use super::*;
+    use crate::health::{Health, State};
+    use crate::look::compare::Kernel;
+    use crate::mode::Mode;
+    use crate::sync;
 
     /// A place for a socket, in a folder that is not there yet.
     const SOCKET: &str = "run/admin.sock";
@@ -212,6 +230,40 @@ mod tests {
         ));
         drop(listener);
         assert!(open(&folder.join(SOCKET)).is_ok());
+    }
+
+    /// A daemon that cannot start ends before its network thread runs.
+    #[test]
+    fn the_file_goes_even_if_nobody_was_answered_yet() {
+        let folder = Folder::new();
+        let path = folder.join(SOCKET);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let socket = serve_socket(runtime.handle(), &path, Arc::new(admin()));
+        assert!(path.exists());
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    fn admin() -> Admin {
+        let mode = Mode::Nftables;
+        let about = About {
+            node: "node-1".to_owned(),
+            mode: mode.name(),
+            trace: mode.to_trace(),
+            families: Vec::new(),
+            source: "manifests",
+        };
+        let (looker, _) = Looker::new(Kernel {
+            mode,
+            counters: false,
+            proxies: None,
+        });
+        let health = Arc::new(Health::new(State::new(Duration::ZERO, false)));
+        let (inputs, _) = sync::queue();
+        Admin::new(about, inputs, health, Arc::default(), None, looker)
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod io;
 mod report;
 mod source;
+mod systemd;
 mod takeover;
 mod watch;
 
@@ -41,8 +42,9 @@ use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
 pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
-    let mode = Mode::choose(&config);
+    // Before the mode is chosen: without rights the kernel seems to be able to do nothing.
     privileges::require(&[privileges::RULES])?;
+    let mode = Mode::choose(&config);
     if config.once {
         return run_once(config, &mode);
     }
@@ -311,7 +313,7 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 /// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
 fn settle_in(needs_tools: bool, listen: Listen, take_over: TakeOver, inputs: Inputs) {
     tracing::info!("ready: all services are in the kernel");
-    notify_systemd();
+    systemd::notify_ready();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch::watch_rules(listen, inputs).and_then(|()| {
         let work = move || takeover::remove_others(take_over, Patience::DAEMON);
@@ -322,17 +324,5 @@ fn settle_in(needs_tools: bool, listen: Listen, take_over: TakeOver, inputs: Inp
     }
     if let Err(error) = started {
         tracing::warn!("{error:#}; the rules are checked every sync period all the same");
-    }
-}
-
-/// Tells systemd, if it started us, that services are being proxied.
-fn notify_systemd() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let sent = std::os::unix::net::UnixDatagram::unbound()
-        .and_then(|socket| socket.send_to(b"READY=1", path));
-    if let Err(error) = sent {
-        tracing::debug!(%error, "cannot notify systemd");
     }
 }

@@ -58,6 +58,10 @@ impl Observer for Reporter {
         self.preflight
             .take()
             .map_or(Ok(()), |check| check(engine))?;
+        // Health begins to count here: a family whose first write never succeeds must not pass for one that has nothing to do.
+        for family in enabled(engine) {
+            self.health.updated(family, Moment::now());
+        }
         self.queued(engine);
         // The objects were read by other threads, whose freed memory the first sync, which takes the most of all, cannot use.
         memory::give_back();
@@ -83,7 +87,7 @@ impl Observer for Reporter {
                 self.in_sync(family, desired);
             }
         }
-        self.metrics.pending(0, 0);
+        self.tell_pending(engine);
         if is_success(outcomes)
             && let Some(when_ready) = self.when_ready.take()
         {
@@ -106,15 +110,17 @@ impl Reporter {
         let services = now.services - self.counted.services;
         let slices = now.slices - self.counted.slices;
         self.metrics.changes(services, slices);
-        self.metrics.pending(services, slices);
         self.counted = now;
+        self.tell_pending(engine);
+    }
+
+    fn tell_pending(&self, engine: &Engine) {
+        let Received { services, slices } = engine.pending();
+        self.metrics.pending(services, slices);
     }
 
     fn queued(&self, engine: &Engine) {
-        let enabled = Family::ALL
-            .into_iter()
-            .filter(|family| engine.desired(*family).is_some());
-        for family in enabled {
+        for family in enabled(engine) {
             self.health.queued(family, Moment::now());
             self.metrics.queued(family, Timestamp::now());
         }
@@ -183,6 +189,12 @@ impl Observer for FirstSync {
             ControlFlow::Break(())
         }
     }
+}
+
+/// The families that are written.
+fn enabled(engine: &Engine) -> impl Iterator<Item = Family> {
+    let families = Family::ALL.into_iter();
+    families.filter(|family| engine.desired(*family).is_some())
 }
 
 /// Something was synced, and nothing failed.

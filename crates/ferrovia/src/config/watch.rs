@@ -102,14 +102,35 @@ impl Watch {
     /// Watches every directory on the way. One that is watched already stays so.
     fn cover(&mut self) -> Result<(), WatchError> {
         for path in directories(&self.file.path) {
-            match self.watches.add(&path, mask()) {
-                Ok(_) => {}
-                // Gone since; what replaces it is told by the directory above.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(cause) => return Err(WatchError::Directory { path, cause }),
-            }
+            self.cover_nearest(&path)?;
         }
         Ok(())
+    }
+
+    /// Watches a directory, and while it is not there the nearest one above, which tells when it comes.
+    fn cover_nearest(&mut self, path: &Path) -> Result<(), WatchError> {
+        if self.is_covered(path)? {
+            return Ok(());
+        }
+        if let Some(above) = path.parent() {
+            self.cover_nearest(above)?;
+            // It may have come in between, when nobody listened yet.
+            self.is_covered(path)?;
+        }
+        Ok(())
+    }
+
+    /// Watches a directory; false if there is none, or a file in its place.
+    fn is_covered(&mut self, path: &Path) -> Result<bool, WatchError> {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        match self.watches.add(path, mask()) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
+            Err(cause) => Err(WatchError::Directory {
+                path: path.to_owned(),
+                cause,
+            }),
+        }
     }
 }
 
@@ -121,6 +142,7 @@ fn mask() -> WatchMask {
         | WatchMask::DELETE
         | WatchMask::MOVED_FROM
         | WatchMask::MOVED_TO
+        | WatchMask::MOVE_SELF
         | WatchMask::ONLYDIR
 }
 

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, TrySendError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Desired, Frontend, Refusal};
 use ferrovia_core::family::{Family, PerFamily};
@@ -20,8 +21,11 @@ use crate::sync::{Engine, Input, Inputs, Question};
 
 /// A loop that is this busy has other worries than metrics.
 const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY: &str = "the sync loop is too busy to say whose connections these are";
+/// The pause before a full queue is tried again.
+const PAUSE: Duration = Duration::from_millis(5);
 
-/// So many sums are kept of endpoints that the kernel has no counts of any more.
+/// So many sums of a kind are kept, of services and endpoints that went too. With more, all of that kind begin anew.
 const REMEMBERED: usize = 100_000;
 
 /// Reads what the kernel has counted.
@@ -76,25 +80,13 @@ impl Totals {
     /// Reads the kernel's counts and tells all sums.
     pub fn read(&mut self, out: &mut Connections) -> Result<(), SyncError> {
         for family in Family::ALL {
-            let growth = self.growth(family)?;
-            self.add(family, growth)?;
+            let now = self.counts.read(family)?;
+            self.add(family, growth(&self.seen[family], &now))?;
+            // Only now: what could not be told for want of names is growth the next time.
+            self.seen[family] = now;
         }
         self.tell(out);
         Ok(())
-    }
-
-    fn growth(&mut self, family: Family) -> Result<Vec<Growth>, SyncError> {
-        let now = self.counts.read(family)?;
-        let seen = &self.seen[family];
-        let growth = now.iter().map(|(of, count)| {
-            let before = seen.get(of).copied().unwrap_or_default();
-            // What was forgotten and came back starts anew.
-            let by = count.checked_sub(before).unwrap_or(*count);
-            Growth { of: *of, by }
-        });
-        let growth = growth.filter(|growth| growth.by > 0).collect();
-        self.seen[family] = now;
-        Ok(growth)
     }
 
     fn add(&mut self, family: Family, growth: Vec<Growth>) -> Result<(), SyncError> {
@@ -119,9 +111,8 @@ impl Totals {
             };
             *sum = sum.saturating_add(by);
         }
-        if self.connections.len() > REMEMBERED {
-            self.connections.clear();
-        }
+        forget_if_many(&mut self.connections);
+        forget_if_many(&mut self.refused);
         Ok(())
     }
 
@@ -131,6 +122,7 @@ impl Totals {
         family: Family,
         wanted: HashSet<Destination>,
     ) -> Result<HashMap<Destination, Owner>, SyncError> {
+        let deadline = Instant::now() + PATIENCE;
         let (answer, answered) = mpsc::sync_channel(1);
         let question = Question::new(move |engine: &Engine| {
             let owners = engine
@@ -138,8 +130,18 @@ impl Totals {
                 .map(|desired| find_owners(desired, &wanted));
             let _ = answer.try_send(owners.unwrap_or_default());
         });
-        self.inputs.send(Input::Ask(question))?;
-        Ok(answered.recv_timeout(PATIENCE)?)
+        let mut input = Input::Ask(question);
+        loop {
+            input = match self.inputs.try_send(input) {
+                Ok(()) => break,
+                Err(TrySendError::Full(input)) if Instant::now() < deadline => input,
+                Err(TrySendError::Full(_)) => return Err(BUSY.into()),
+                Err(error @ TrySendError::Disconnected(_)) => return Err(error.into()),
+            };
+            thread::sleep(PAUSE);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        Ok(answered.recv_timeout(left).map_err(|_| BUSY)?)
     }
 
     fn tell(&self, out: &mut Connections) {
@@ -161,6 +163,23 @@ impl Totals {
         for ((family, key, endpoint), count) in &self.connections {
             out.endpoint(*family, key, *endpoint, *count);
         }
+    }
+}
+
+/// What has been counted since.
+fn growth(before: &HashMap<Counted, u64>, now: &HashMap<Counted, u64>) -> Vec<Growth> {
+    let growth = now.iter().map(|(of, count)| {
+        let before = before.get(of).copied().unwrap_or_default();
+        // What was forgotten and came back starts anew.
+        let by = count.checked_sub(before).unwrap_or(*count);
+        Growth { of: *of, by }
+    });
+    growth.filter(|growth| growth.by > 0).collect()
+}
+
+fn forget_if_many<K>(sums: &mut BTreeMap<K, u64>) {
+    if sums.len() > REMEMBERED {
+        sums.clear();
     }
 }
 
@@ -198,3 +217,6 @@ fn find_owners(desired: &Desired, wanted: &HashSet<Destination>) -> HashMap<Dest
     }
     owners
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use super::selftest;
 use crate::config::ModeName;
 
 /// The kernel settings that some check looks at.
-const SETTINGS: [&str; 10] = [
+const SETTINGS: [&str; 9] = [
     "net/ipv4/ip_forward",
     "net/ipv6/conf/all/forwarding",
     "net/ipv4/conf/all/arp_ignore",
@@ -32,7 +32,6 @@ const SETTINGS: [&str; 10] = [
     "net/bridge/bridge-nf-call-iptables",
     "net/netfilter/nf_conntrack_tcp_be_liberal",
     "net/netfilter/nf_conntrack_helper",
-    "net/ipv4/vs/conntrack",
 ];
 /// The parts of the kernel that the ipvs mode is made of.
 const IPVS_MODULES: [&str; 5] = ["ip_vs", "ip_vs_rr", "ip_set", "xt_set", "dummy"];

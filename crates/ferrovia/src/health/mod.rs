@@ -48,7 +48,7 @@ impl Health {
         self.lock().queued(family, now);
     }
 
-    /// A family's rules are as they should be. Also called when the loop starts, so that a family that never succeeds is noticed.
+    /// A family's rules are as they should be. Also called before the first write, so that a family that never succeeds is noticed.
     pub fn updated(&self, family: Family, now: Moment) {
         self.lock().updated(family, now);
     }

@@ -184,7 +184,7 @@ fn write_family<'a>(
         }
         let labels = [
             more.as_ref().map(|(label, value)| (*label, value.as_str())),
-            Some(("ip_family", super::label(*family))),
+            Some(("ip_family", family.name())),
             Some(("namespace", key.service.namespace())),
             Some(("port", &key.name)),
             Some(("protocol", protocol(key.protocol))),

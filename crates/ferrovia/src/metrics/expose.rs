@@ -8,7 +8,7 @@ use ferrovia_host::survey::flows;
 use super::process::Usage;
 use super::series::Expose;
 use super::{Connections, Metrics};
-use crate::version::{KUBERNETES, KUBERNETES_MAJOR_MINOR};
+use crate::version::{KUBERNETES, KUBERNETES_MAJOR_MINOR, platform};
 
 impl Metrics {
     /// Writes every series as text. May wait for the kernel, and for `out`; nobody waits for it.
@@ -99,20 +99,11 @@ impl Metrics {
     /// Says what runs, once and for all.
     pub(super) fn describe_build(&self, mode: &str) {
         let (major, minor) = KUBERNETES_MAJOR_MINOR;
-        let platform = format!("linux/{}", architecture());
+        let platform = platform();
         let labels = ["", "rustc", "", "", KUBERNETES, "", major, minor, &platform];
         self.all.build.update(labels, |one| one.set(1.0));
         self.all
             .ferrovia_build
             .update([mode, env!("CARGO_PKG_VERSION")], |one| one.set(1.0));
-    }
-}
-
-/// This machine's architecture as Kubernetes calls it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
     }
 }

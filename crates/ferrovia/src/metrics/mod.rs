@@ -134,12 +134,12 @@ impl Metrics {
         let at = seconds_since_1970(at);
         self.all
             .last_queued
-            .update([label(family)], |last| last.set(at));
+            .update([family.name()], |last| last.set(at));
     }
 
     /// A sync, or a removal of leftovers, ended.
     pub fn synced(&self, outcome: &Outcome, at: Timestamp) {
-        let family = [label(outcome.family)];
+        let family = [outcome.family.name()];
         let duration = |times: &mut series::Histogram| times.observe(outcome.took.as_secs_f64());
         match outcome.kind {
             SyncKind::Full => self.all.sync_full.update(family, duration),
@@ -170,14 +170,14 @@ impl Metrics {
             Err(_) => self.failed(outcome.family, outcome.kind),
         }
         if outcome.repaired {
-            self.repaired(outcome.family);
+            self.all.repaired.update(family, |n| n.add(1));
         }
     }
 
     fn failed(&self, family: Family, kind: SyncKind) {
-        self.kernel_error(family);
         let count = |n: &mut series::Counter| n.add(1);
-        let family = [label(family)];
+        let family = [family.name()];
+        self.all.kernel_errors.update(family, count);
         match (self.failures, kind) {
             (Failures::Nftables, SyncKind::Tidy) => {
                 self.all.nftables_cleanup_failures.update(family, count);
@@ -198,7 +198,7 @@ impl Metrics {
 
     /// So long after it happened, an endpoint's change is in the kernel.
     pub fn programmed(&self, family: Family, latency: Duration) {
-        self.all.programming.update([label(family)], |times| {
+        self.all.programming.update([family.name()], |times| {
             times.observe(latency.as_secs_f64());
         });
     }
@@ -211,7 +211,7 @@ impl Metrics {
         };
         self.all
             .no_local_endpoints
-            .update([label(family), traffic], |n| n.set(ports as f64));
+            .update([family.name(), traffic], |n| n.set(ports as f64));
     }
 
     /// So many events of Services and of `EndpointSlices` arrived.
@@ -237,7 +237,7 @@ impl Metrics {
         took: Duration,
         removed: impl IntoIterator<Item = (&'static str, u64)>,
     ) {
-        let family = label(family);
+        let family = family.name();
         self.all
             .conntrack
             .update([family], |times| times.observe(took.as_secs_f64()));
@@ -279,16 +279,6 @@ impl Metrics {
         self.all.relists.update([resource], |n| n.add(1));
     }
 
-    /// The rules of a family had been changed by somebody else and were mended. [`synced`](Self::synced) counts this too.
-    pub fn repaired(&self, family: Family) {
-        self.all.repaired.update([label(family)], |n| n.add(1));
-    }
-
-    /// The kernel refused or broke off. [`synced`](Self::synced) counts this too.
-    pub fn kernel_error(&self, family: Family) {
-        self.all.kernel_errors.update([label(family)], |n| n.add(1));
-    }
-
     /// How old the source's objects are.
     pub fn data_age(&self, age: Duration) {
         self.all
@@ -298,7 +288,7 @@ impl Metrics {
 
     /// iptables rules of a table: in force, and written by the last sync.
     pub fn iptables_rules(&self, family: Family, table: &str, in_force: usize, written: usize) {
-        let labels = [label(family), table];
+        let labels = [family.name(), table];
         self.all
             .iptables_rules
             .update(labels, |n| n.set(in_force as f64));
@@ -309,7 +299,7 @@ impl Metrics {
 
     /// The lock of the legacy iptables tools, since the start: how often it was taken, for how long in all, and how long it was waited for.
     pub fn iptables_lock(&self, family: Family, taken: u64, held: Duration, waited: Duration) {
-        let family = [label(family)];
+        let family = [family.name()];
         self.all.lock_taken.update(family, |n| n.set(taken as f64));
         self.all
             .lock_held
@@ -362,14 +352,6 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
-    }
-}
-
-/// A family as a label's value.
-fn label(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
     }
 }
 

@@ -145,7 +145,7 @@ impl<'a> Labels<'a> {
             TrafficPolicy::Local => "Local",
         };
         Self(vec![
-            ("ip_family", super::label(family)),
+            ("ip_family", family.name()),
             ("namespace", key.service.namespace()),
             ("policy", policy),
             ("port", &key.name),

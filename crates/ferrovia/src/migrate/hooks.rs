@@ -50,17 +50,18 @@ pub(super) fn hooks(tool: &str, save: &str) -> Vec<String> {
 }
 
 fn is_hook(table: &Table<'_>, rule: &SavedRule<'_>) -> bool {
-    let targets_proxy = rule.targets().any(|target| is_proxys(&target));
     if is_proxys(rule.chain) {
         // A chain of somebody else's that a rule in kube-proxy's own leads to.
-        let mut chains = table.chains.iter();
-        let leads_out = rule.targets().any(|target| {
-            !target.starts_with("KUBE-")
-                && chains.any(|chain| !chain.built_in && chain.name == target)
-        });
-        return leads_out;
+        let is_chain = |target: &str| {
+            let mut chains = table.chains.iter();
+            chains.any(|chain| !chain.built_in && chain.name == target)
+        };
+        return rule
+            .targets()
+            .any(|target| !target.starts_with("KUBE-") && is_chain(&target));
     }
-    targets_proxy && !rule.args.contains(OWN_COMMENT)
+    let leads_in = rule.targets().any(|target| is_proxys(&target));
+    leads_in && !rule.args.contains(OWN_COMMENT)
 }
 
 fn is_proxys(chain: &str) -> bool {
@@ -98,6 +99,7 @@ mod tests {
 -A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ
 -A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-X
 -A KUBE-SVC-X -j LOGGED
+-A KUBE-SVC-X -m comment --comment -j -j LOGGED
 -A KUBE-SVC-X -j DNAT --to-destination 10.0.0.1:80
 COMMIT
 *filter
@@ -113,6 +115,7 @@ COMMIT
             [
                 "iptables-nft -t nat -A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ",
                 "iptables-nft -t nat -A KUBE-SVC-X -j LOGGED",
+                "iptables-nft -t nat -A KUBE-SVC-X -m comment --comment -j -j LOGGED",
             ]
         );
     }

@@ -28,10 +28,12 @@ pub struct Engine {
     is_partial: bool,
     node_wait: NodeWait,
     received: Received,
+    /// What of that the last sync took in.
+    taken: Received,
     warned: Warned,
 }
 
-/// How many events came in so far.
+/// How many events came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// About Services.
@@ -56,6 +58,7 @@ impl Engine {
             is_partial: false,
             node_wait: NodeWait::new(NodeNeed::Nothing),
             received: Received::default(),
+            taken: Received::default(),
             warned: Warned::default(),
         }
     }
@@ -95,6 +98,14 @@ impl Engine {
     /// What came in so far.
     pub fn received(&self) -> Received {
         self.received
+    }
+
+    /// What of that waits for a sync.
+    pub fn pending(&self) -> Received {
+        Received {
+            services: self.received.services - self.taken.services,
+            slices: self.received.slices - self.taken.slices,
+        }
     }
 
     /// Our Node, as last seen.
@@ -200,6 +211,7 @@ impl Engine {
     }
 
     fn update(&mut self) -> PerFamily<Delta> {
+        self.taken = self.received;
         let mut touched = self.store.take_touched();
         touched.node |= std::mem::take(&mut self.addresses_changed);
         self.note_triggers(std::mem::take(&mut touched.triggers));
@@ -218,7 +230,7 @@ impl Engine {
     fn note_triggers(&mut self, triggers: Triggers) {
         for (family, time) in triggers.into_values().flatten() {
             if let Some(sync) = &mut self.families[family] {
-                sync.triggers.push(time);
+                sync.note_trigger(time);
             }
         }
     }
@@ -236,4 +248,34 @@ impl Engine {
 
 fn log_warning(warning: &Warning) {
     tracing::warn!(object = %warning.object, field = %warning.field, "{}", warning.problem);
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrovia_core::wire::Object;
+
+    use super::*;
+
+    #[test]
+    fn what_came_in_is_pending_until_a_sync_takes_it() {
+        let mut engine = Engine::new(Settings::of_node("node-1"), PerFamily::default());
+        let pending = |engine: &Engine| (engine.pending().services, engine.pending().slices);
+        for _ in 0..2 {
+            engine.handle(Event::Applied(Box::new(
+                Object::Service(Default::default()),
+            )));
+        }
+        engine.handle(Event::Applied(Box::new(Object::EndpointSlice(
+            Default::default(),
+        ))));
+        engine.sync();
+        assert_eq!(pending(&engine), (2, 1), "nothing is written yet");
+        for kind in Kind::ALL {
+            engine.handle(Event::Listed(kind));
+        }
+        engine.tidy();
+        assert_eq!(pending(&engine), (2, 1), "leftovers are another matter");
+        engine.sync();
+        assert_eq!(pending(&engine), (0, 0));
+    }
 }

@@ -13,6 +13,9 @@ use super::brief::Brief;
 /// After so many full syncs that failed in a row, what is in the kernel is taken to be at fault and made anew.
 const FAILURES_BEFORE_REPLACING: u32 = 2;
 
+/// So many triggers wait for a write that succeeds. There may be more only where writes have failed for long, and then the first say how long.
+const MOST_TRIGGERS: usize = 100_000;
+
 /// What kind of sync was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
@@ -55,7 +58,7 @@ pub(super) struct FamilySync {
     /// The rules were whole once; if they are not when we look again, somebody changed them.
     was_written: bool,
     /// When somebody did what is not written yet.
-    pub(super) triggers: Vec<Box<str>>,
+    triggers: Vec<Box<str>>,
     /// Flows that will have lost their endpoint once all is written.
     pub(super) owed: Owed,
 }
@@ -70,6 +73,13 @@ impl FamilySync {
             was_written: false,
             triggers: Vec::new(),
             owed: Owed::default(),
+        }
+    }
+
+    /// Keeps when somebody did something that is to be written.
+    pub(super) fn note_trigger(&mut self, time: Box<str>) {
+        if self.triggers.len() < MOST_TRIGGERS {
+            self.triggers.push(time);
         }
     }
 
@@ -160,5 +170,45 @@ impl FamilySync {
             (false, SyncKind::Full) => self.failures.saturating_add(1),
             (false, _) => self.failures,
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that refuses everything.
+    struct Refusing;
+
+    impl Backend for Refusing {
+        fn full(&mut self, _: &Desired, _: Found) -> Result<Written, SyncError> {
+            Err("no".into())
+        }
+
+        fn partial(&mut self, _: &Desired, _: &Delta) -> Result<Written, SyncError> {
+            Err("no".into())
+        }
+
+        fn leftovers_after(&self) -> Option<Duration> {
+            None
+        }
+
+        fn tidy(&mut self) -> Result<Written, SyncError> {
+            Err("no".into())
+        }
+
+        fn is_untouched(&mut self) -> Result<bool, SyncError> {
+            Err("no".into())
+        }
+    }
+
+    #[test]
+    fn triggers_do_not_pile_up_without_end_while_writes_fail() {
+        let mut sync = FamilySync::new(Box::new(Refusing));
+        for i in 0..MOST_TRIGGERS + 10 {
+            sync.note_trigger(i.to_string().into());
+        }
+        assert_eq!(sync.triggers.len(), MOST_TRIGGERS);
+        assert_eq!(sync.triggers.first().map(|first| &**first), Some("0"));
     }
 }

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_go_after_a_stayhowever_busy_it_is() {
+    fn leftovers_go_after_a_stay_however_busy_it_is() {
         let (mut pacer, now) = pacer(Duration::ZERO);
         let stay = 60_000 * MS;
         pacer.checked(now + 3600 * 1000 * MS);

@@ -83,6 +83,31 @@ fn a_file_that_goes_and_comes_back_otherwise_is_heard() {
     changed(&told);
 }
 
+#[test]
+fn a_folder_that_goes_and_comes_back_is_watched_again() {
+    let folder = Folder::new();
+    let (etc, path) = (folder.join("etc"), folder.join("etc/c.yaml"));
+    // It comes as a whole: on a busy machine an empty file might last long enough to be believed.
+    let make = |text: &str| {
+        let beside = folder.join("new");
+        fs::create_dir(&beside).expect("it can be made");
+        fs::write(beside.join("c.yaml"), text).expect("it can be written");
+        fs::rename(beside, &etc).expect("it can be renamed");
+    };
+    make("a");
+    let told = watch(&path);
+    fs::remove_dir_all(&etc).expect("it is there");
+    unchanged(&told);
+    make("a");
+    unchanged(&told);
+    fs::rename(&etc, folder.join("old")).expect("it can be renamed");
+    fs::write(&etc, "a file in its place").expect("it can be written");
+    unchanged(&told);
+    fs::remove_file(&etc).expect("it is there");
+    make("b");
+    changed(&told);
+}
+
 /// As the kubelet mounts a ConfigMap: `c.yaml` → `..data/c.yaml`, `..data` → `..1`, and `..data` is replaced.
 #[test]
 fn the_swap_of_a_config_map_is_heard() {

@@ -8,7 +8,7 @@
 //! - `iptables`: the same and more in the iptables mode
 //! - `userspace`: connections through the daemon itself, and node ports on loopback
 //! - `counters`: what is counted, for whom, and for how long
-//! - `inspect`: commands that only look, from objects they read
+//! - `inspect`: commands that only look, from objects they read; `compare`: those that compare
 //! - `asking`: the same commands, which ask the daemon
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
@@ -19,6 +19,7 @@ mod cluster;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;
+mod compare;
 mod counters;
 mod drift;
 mod follow;

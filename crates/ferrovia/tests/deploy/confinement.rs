@@ -259,6 +259,23 @@ fn the_unit_is_sound_and_tight() {
     );
 }
 
+/// systemd gives up on what ends five times in ten seconds, which a configuration with a fault in it does.
+#[test]
+fn the_unit_is_started_again_for_as_long_as_it_takes() {
+    let unit = read(&path("deploy/systemd/ferrovia.service"));
+    let (about, service) = unit.split_once("[Service]").unwrap();
+    assert!(about.contains("\nStartLimitIntervalSec=0\n"), "{about}");
+    assert!(service.contains("\nRestart=always\n"), "{service}");
+}
+
+#[test]
+fn the_apparmor_profile_lets_the_socket_be_made() {
+    let profile = read(&path("deploy/apparmor/ferrovia"));
+    // `admin.sock.PID` becomes `admin.sock`.
+    let rule = "/{,var/}run/ferrovia/admin.sock{,.*} rw,";
+    assert!(profile.contains(rule), "{profile}");
+}
+
 #[test]
 fn the_apparmor_profile_can_be_read() {
     succeed(

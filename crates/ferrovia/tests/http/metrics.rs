@@ -51,6 +51,14 @@ fn outcome(kind: SyncKind, succeeds: bool) -> Outcome {
     }
 }
 
+/// Somebody else's change that was mended.
+fn repaired() -> Outcome {
+    Outcome {
+        repaired: true,
+        ..outcome(SyncKind::Full, true)
+    }
+}
+
 fn port() -> PortKey {
     PortKey {
         service: ServiceKey::new("shop", "web"),
@@ -67,6 +75,7 @@ fn exercise(metrics: &Metrics) {
         metrics.synced(&outcome(kind, true), now);
         metrics.synced(&outcome(kind, false), now);
     }
+    metrics.synced(&repaired(), now);
     metrics.programmed(Family::V4, MS);
     metrics.no_local_endpoints(Family::V4, Traffic::Internal, 3);
     metrics.changes(1, 1);
@@ -76,7 +85,6 @@ fn exercise(metrics: &Metrics) {
     metrics.api_held_back("GET", "10.0.0.1:6443", MS);
     metrics.watch_restarted("services");
     metrics.relisted("services");
-    metrics.repaired(Family::V4);
     metrics.data_age(MS);
     metrics.iptables_rules(Family::V4, "nat", 10, 2);
     metrics.iptables_packets(Some(1), Some(2));
@@ -200,12 +208,8 @@ fn a_sync_is_counted_as_what_it_was() {
     metrics.synced(&slow, Timestamp::UNIX_EPOCH);
     metrics.synced(&outcome(SyncKind::Partial, false), Timestamp::now());
     metrics.synced(&outcome(SyncKind::Tidy, false), Timestamp::now());
-    let repaired = Outcome {
-        repaired: true,
-        ..outcome(SyncKind::Full, true)
-    };
     let later = Timestamp::from_millisecond(1_500).unwrap();
-    metrics.synced(&repaired, later);
+    metrics.synced(&repaired(), later);
     let text = exposed(&metrics);
     for line in [
         "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 3",

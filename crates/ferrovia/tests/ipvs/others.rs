@@ -1,12 +1,14 @@
-//! What belongs to others is left alone, also where it is in the way. And a kernel without IPVS.
+//! What belongs to others is left alone, also where it is in the way. And kernels without nf_tables, and without IPVS.
 
-use ferrovia_lab::Pod;
+use std::fs;
+
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::{Folder, Pod};
 
 use crate::stage::{Manifest, Stage};
 use crate::support::{wait, web};
 
-pub(crate) const TESTS: [Test; 4] = [
+pub(crate) const TESTS: [Test; 5] = [
     (
         "others: cleanup leaves them alone",
         cleanup_leaves_others_alone,
@@ -16,6 +18,7 @@ pub(crate) const TESTS: [Test; 4] = [
         "others: an address of the node's own",
         an_address_of_the_nodes_own,
     ),
+    ("others: no nf_tables", no_nf_tables),
     ("others: no IPVS", no_ipvs),
 ];
 
@@ -152,17 +155,27 @@ fn an_address_of_the_nodes_own() {
     assert_eq!(addresses(), 1);
 }
 
+/// That there are no tables to remove is no failure.
+fn no_nf_tables() {
+    const LOADER: &str = "/proc/sys/kernel/modprobe";
+    let stage = Stage::new();
+    let folder = Folder::new();
+    let loader = fs::read_to_string(LOADER).unwrap();
+    let refusal = "case \"$*\" in *nfnetlink-subsys-10*) exit 1 ;; esac";
+    let script = format!("{refusal}\nexec {} \"$@\"", loader.trim());
+    let refusing = folder.write_program("modprobe", &script);
+    fs::write(LOADER, refusing.to_str().unwrap()).unwrap();
+    remove_modules(|name| name.starts_with("nft_") || name == "nf_tables");
+
+    let cleanup = stage.node.ferrovia().arg("cleanup").output().unwrap();
+    assert!(cleanup.status.success(), "{cleanup:?}");
+    fs::write(LOADER, loader).unwrap();
+}
+
 /// Takes IPVS out of the guest's kernel, for good.
 fn no_ipvs() {
     let stage = Stage::new();
-    // Namespaces of earlier tests are on their way out, with what is in them.
-    wait(|| {
-        remove_modules();
-        match modules() {
-            left if left.is_empty() => Ok(()),
-            left => Err(format!("still there: {left:?}")),
-        }
-    });
+    remove_modules(|name| name.starts_with("ip_vs") || name == "xt_ipvs");
     stage.node.write("web.yaml", &web(&["2.10"]));
     let once = stage.once();
     let said = String::from_utf8_lossy(&once.stderr);
@@ -170,21 +183,26 @@ fn no_ipvs() {
     assert!(said.contains("no IPVS"), "{said}");
 }
 
-/// The modules of IPVS, those that others depend on last.
-fn modules() -> Vec<String> {
-    let loaded = std::fs::read_to_string("/proc/modules").unwrap();
-    let names = loaded.lines().filter_map(|line| line.split(' ').next());
-    let mut names: Vec<_> = names
-        .filter(|name| name.starts_with("ip_vs") || *name == "xt_ipvs")
-        .map(str::to_owned)
-        .collect();
-    names.sort_by_key(|name| name == "ip_vs");
-    names
+/// Takes modules out of the guest's kernel.
+fn remove_modules(is_meant: fn(&str) -> bool) {
+    // Namespaces of earlier tests are on their way out, with what is in them; and some modules depend on others.
+    wait(|| {
+        let left = modules(is_meant);
+        for module in &left {
+            // One that is in use is tried again.
+            let _ = std::process::Command::new("rmmod").arg(module).output();
+        }
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(format!("still there: {left:?}")),
+        }
+    });
 }
 
-fn remove_modules() {
-    for module in modules() {
-        // One that is in use is tried again.
-        let _ = std::process::Command::new("rmmod").arg(module).output();
-    }
+/// The modules of some kind that are loaded.
+fn modules(is_meant: fn(&str) -> bool) -> Vec<String> {
+    let loaded = fs::read_to_string("/proc/modules").unwrap();
+    let names = loaded.lines().filter_map(|line| line.split(' ').next());
+    let meant = names.filter(|name| is_meant(name));
+    meant.map(str::to_owned).collect()
 }

@@ -1,10 +1,10 @@
-//! Temporary folders, small manifests, and events as text.
+//! Temporary folders, small manifests, rescans, and events as text.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use ferrovia::source::manifest::{Batch, Severity};
+use ferrovia::source::manifest::{self, Batch, Severity};
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::Object;
 use ferrovia_lab::Folder;
@@ -50,6 +50,19 @@ impl TempDir {
             symlink(format!("..data/{name}"), self.path(name)).unwrap();
         }
     }
+}
+
+pub(crate) const NOTHING: [&str; 0] = [];
+
+pub(crate) fn open(dir: &TempDir) -> manifest::Folder {
+    manifest::Folder::open(dir.root()).unwrap()
+}
+
+/// A rescan that must have nothing to complain about.
+pub(crate) fn quiet(folder: &mut manifest::Folder) -> Vec<String> {
+    let batch = folder.rescan();
+    assert_eq!(batch.problems, []);
+    events(&batch)
 }
 
 /// A Service whose port tells versions apart.

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use ferrovia_lab::{Role, World};
 
 /// The program.
@@ -156,9 +156,5 @@ fn fake_clock() -> anyhow::Result<PathBuf> {
         .filter_map(Result::ok)
         .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
         .find(|library| library.exists());
-    ensure!(
-        found.is_some(),
-        "there is no libfaketime in /usr/lib: install the package faketime"
-    );
-    found.context("it is there")
+    found.context("there is no libfaketime in /usr/lib: install the package faketime")
 }

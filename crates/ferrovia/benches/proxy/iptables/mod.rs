@@ -53,7 +53,7 @@ struct Figures {
 impl Figures {
     /// From the objects in memory to the end of the restoring tool.
     fn full_load(&self) -> Duration {
-        self.phases.observe + self.phases.plan + self.phases.apply
+        self.phases.total()
     }
 }
 

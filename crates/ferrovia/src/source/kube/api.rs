@@ -20,7 +20,7 @@ use super::decode::Status;
 use super::limit::Limit;
 use super::observe::{Asked, Observer};
 use super::times::Times;
-use crate::version::KUBERNETES;
+use crate::version::{KUBERNETES, platform};
 
 /// More of a refusal than this is not read.
 const LARGEST_REFUSAL: usize = 64 * 1024;
@@ -89,18 +89,13 @@ impl Api {
         let is_opening = Arc::default();
         let session = open_session(&access, times.answer, &is_opening).await?;
         let limit = Limit::new(access.qps, access.burst, Instant::now());
-        let arch = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let ours = env!("CARGO_PKG_VERSION");
+        let (platform, ours) = (platform(), env!("CARGO_PKG_VERSION"));
         let shared = Shared {
             access,
             times,
             observer,
             limit,
-            user_agent: format!("kube-proxy/{KUBERNETES} (linux/{arch}) ferrovia/{ours}"),
+            user_agent: format!("kube-proxy/{KUBERNETES} ({platform}) ferrovia/{ours}"),
             current: Mutex::new(Current {
                 session,
                 checked: Instant::now(),

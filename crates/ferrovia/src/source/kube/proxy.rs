@@ -12,8 +12,9 @@ pub(super) fn from_environment(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Option<Result<Uri, http::uri::InvalidUri>> {
     let either = |upper: &str| {
-        let value = variable(upper).or_else(|| variable(&upper.to_ascii_lowercase()));
-        value.filter(|value| !value.is_empty())
+        let is_set = |value: &String| !value.is_empty();
+        let lower = || variable(&upper.to_ascii_lowercase()).filter(is_set);
+        variable(upper).filter(is_set).or_else(lower)
     };
     let proxy = match server.scheme_str() {
         Some("https") => either("HTTPS_PROXY")?,
@@ -112,6 +113,13 @@ mod tests {
         assert_eq!(with("https://[::1]:6443"), None);
         assert_eq!(with("https://localhost:6443"), None);
         assert_eq!(proxy_for("https://10.0.0.1", &[("HTTPS_PROXY", "")]), None);
+    }
+
+    #[test]
+    fn an_empty_variable_is_none_and_the_other_spelling_counts() {
+        let variables = [("HTTPS_PROXY", ""), ("https_proxy", "a:1")];
+        let proxy = proxy_for("https://10.0.0.1", &variables);
+        assert_eq!(proxy.as_deref(), Some("http://a:1/"));
     }
 
     #[test]

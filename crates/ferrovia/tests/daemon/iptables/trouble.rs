@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 
 use ferrovia_host::iptables::Backend;
+use ferrovia_lab::Role;
+use ferrovia_lab::plain_http::try_request;
 
 use super::super::support::{wait, web};
 use super::{BACKENDS, Machine, said_by};
@@ -33,6 +35,31 @@ fn a_lock_that_somebody_holds_is_waited_for() {
     lock.unlock().expect("we hold it");
     node.wait_until_ready();
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+}
+
+/// Load balancers must not take a node that has never written a rule for one that has nothing to do.
+#[test]
+fn a_node_whose_first_write_does_not_come_to_an_end_is_not_healthy() {
+    let machine = Machine::new(Backend::Legacy);
+    let node = &machine.node;
+    node.write("web.yaml", &web(&["2.10"]));
+    let lock = File::create(machine.lock_file()).expect("the folder is ours");
+    lock.lock().expect("nobody else holds it");
+    node.spawn(machine.iptables_mode());
+    node.wait_for_log("waiting for the xtables lock");
+    let _inside = node.world.enter(Role::Node).expect("it is there");
+    let answers = |path: &str, code: u16| {
+        let address = ([127, 0, 0, 1], 10256).into();
+        wait(|| match try_request(address, "GET", path, &[], "") {
+            Ok(reply) if reply.code == code => Ok(()),
+            other => Err(format!("{path}: {other:?}; log:\n{}", node.log())),
+        });
+    };
+    answers("/healthz", 503);
+    answers("/livez", 503);
+    lock.unlock().expect("we hold it");
+    node.wait_until_ready();
+    answers("/healthz", 200);
 }
 
 #[test]
