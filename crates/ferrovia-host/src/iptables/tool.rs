@@ -16,6 +16,7 @@ use ferrovia_core::dialect::iptables::{Commits, TableName};
 use ferrovia_core::family::Family;
 
 use crate::exec;
+use crate::nft::Nft;
 
 /// How long one program may run. The slowest case measured, 10,000 services with the nft tool, takes a few seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -189,7 +190,8 @@ impl Tool {
     /// read counts as tables: the tool shall say what is wrong.
     pub(super) fn has_tables(&self) -> bool {
         if self.backend != Backend::Legacy {
-            return true;
+            // The tool fails on a kernel without nf_tables, even if it is only to read.
+            return !matches!(Nft::open_if_there(), Ok(None));
         }
         // Not /proc/net, which is the view of the process's first thread: we may be in another namespace than that.
         let list = match self.family {

@@ -65,6 +65,22 @@ impl Nft {
         Ok(Self { socket })
     }
 
+    /// The same; nothing on a kernel without nf_tables, or without netfilter's way to ask for it.
+    ///
+    /// # Errors
+    /// If the kernel does not answer, or with another error.
+    pub fn open_if_there() -> Result<Option<Self>, Error> {
+        match Self::open().and_then(|mut nft| nft.generation().map(|_| nft)) {
+            Ok(nft) => Ok(Some(nft)),
+            Err(error)
+                if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// What notifications about our own changes carry as their origin.
     pub fn port_id(&self) -> u32 {
         self.socket.port_id()

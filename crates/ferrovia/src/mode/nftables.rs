@@ -6,7 +6,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{Found, Planner};
-use ferrovia_host::nft::{Change, Connection, Error, Monitor, Nft, NftApplier};
+use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables, probe};
 
@@ -58,11 +58,9 @@ pub(super) fn install(counters: bool) -> Result<Installed, SyncError> {
 
 /// Removes our tables, and with `predecessors` those of kube-proxy's nftables mode too.
 pub(super) fn remove(predecessors: bool) -> Result<Vec<String>, SyncError> {
-    let mut nft = match Nft::open().and_then(|mut nft| nft.generation().map(|_| nft)) {
-        Ok(nft) => nft,
-        // What cannot be there need not go, and must not keep the rest from going.
-        Err(error) if is_missing(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
+    // What cannot be there need not go, and must not keep the rest from going.
+    let Some(mut nft) = Nft::open_if_there()? else {
+        return Ok(Vec::new());
     };
     let mut removed = Vec::new();
     let others = PREDECESSORS.into_iter().filter(|_| predecessors);
@@ -80,11 +78,6 @@ pub(super) fn remove(predecessors: bool) -> Result<Vec<String>, SyncError> {
         }
     }
     Ok(removed)
-}
-
-/// This kernel has no nf_tables, or not even netfilter's way to ask for it.
-fn is_missing(error: &Error) -> bool {
-    matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT))
 }
 
 impl Watcher for Monitor {

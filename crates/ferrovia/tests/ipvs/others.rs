@@ -167,7 +167,13 @@ fn no_nf_tables() {
     fs::write(LOADER, refusing.to_str().unwrap()).unwrap();
     remove_modules(|name| name.starts_with("nft_") || name == "nf_tables");
 
-    let cleanup = stage.node.ferrovia().arg("cleanup").output().unwrap();
+    let node = &stage.node;
+    node.write("web.yaml", &web(&["2.10"]));
+    stage.start("iptables");
+    node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
+    let log = node.log();
+    assert!(!log.contains("another proxy left"), "{log}");
+    let cleanup = node.ferrovia().arg("cleanup").output().unwrap();
     assert!(cleanup.status.success(), "{cleanup:?}");
     fs::write(LOADER, loader).unwrap();
 }
