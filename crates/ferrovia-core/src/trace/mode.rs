@@ -45,6 +45,17 @@ pub(super) enum OtherPorts {
     RefusedOnServiceAddresses,
 }
 
+/// When a Service that lists an address of this node leaves packets to the node port of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeavesToNodePorts {
+    /// Never: what it has no endpoint for, nobody gets.
+    Never,
+    /// While it has no endpoints anywhere.
+    WithoutEndpoints,
+    /// Whenever none of its endpoints is for the packet's sender.
+    WhatItDoesNotTake,
+}
+
 impl TraceMode {
     /// The mode's name.
     pub fn name(self) -> &'static str {
@@ -62,6 +73,15 @@ impl TraceMode {
             Self::Nftables { .. } => OtherPorts::RefusedOnClusterIps,
             Self::Iptables { .. } | Self::Userspace { .. } => OtherPorts::Routed,
             Self::Ipvs | Self::UserspaceBound { .. } => OtherPorts::RefusedOnServiceAddresses,
+        }
+    }
+
+    /// What becomes of packets to an address of this node that a Service lists and has no endpoint for.
+    pub(super) fn leaves_to_node_ports(self) -> LeavesToNodePorts {
+        match self {
+            Self::Nftables { .. } => LeavesToNodePorts::WithoutEndpoints,
+            Self::Iptables { .. } | Self::Userspace { .. } => LeavesToNodePorts::WhatItDoesNotTake,
+            Self::Ipvs | Self::UserspaceBound { .. } => LeavesToNodePorts::Never,
         }
     }
 
