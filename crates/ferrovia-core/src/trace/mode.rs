@@ -131,9 +131,15 @@ impl TraceMode {
         matches!(self, Self::Nftables { .. })
     }
 
-    /// What the node itself sends to external addresses under policy Local gets the node's address as source.
-    pub(super) fn masquerades_from_node(self) -> bool {
-        !matches!(self, Self::Ipvs)
+    /// What the node itself sends to a cluster IP gets its usual address as source even where pods cannot be told: else it would have the
+    /// cluster IP.
+    pub(super) fn masquerades_own_calls(self) -> bool {
+        matches!(self, Self::Ipvs)
+    }
+
+    /// Addresses of Services are this node's, so what is said of node ports holds for ports of that number on all of them.
+    pub(super) fn masquerades_node_ports_anywhere(self) -> bool {
+        matches!(self, Self::Ipvs)
     }
 
     /// What pods send out of the cluster can get the node's address as source, which takes a rule.
