@@ -62,7 +62,7 @@ struct Nature {
 }
 
 /// All of them. `bound` is the userspace mode with bound portals.
-const NATURES: [Nature; 13] = [
+const NATURES: [Nature; 14] = [
     Nature {
         what: "ports that no Service has, and cluster IPs that nobody has, are a matter of each mode",
         modes: &["iptables", "ipvs", "userspace", "bound"],
@@ -143,19 +143,24 @@ const NATURES: [Nature; 13] = [
         },
     },
     Nature {
-        what: "policy Local holds for pods and the node too, if it has endpoints",
+        what: "policy Local holds for pods and the node too, if it has endpoints, and leaves their addresses alone",
         modes: &["ipvs"],
         explains: |a, b| {
             policy(a) == Some("Cluster") && policy(b) == Some("Local") && used(b).count() > 0
         },
     },
     Nature {
-        what: "under policy Local the node's source address is left alone",
+        what: "ports with the number of a node port are masqueraded as node ports are",
+        modes: &["ipvs"],
+        explains: |a, b| same_endpoints(a, b) && b.masquerade == Masquerade::NodePortNumber,
+    },
+    Nature {
+        what: "what the node sends to a cluster IP would have that as its source",
         modes: &["ipvs"],
         explains: |a, b| {
             same_endpoints(a, b)
-                && a.masquerade == Masquerade::FromNode
-                && b.masquerade == Masquerade::None
+                && a.packet.place == Place::Node
+                && b.masquerade == Masquerade::NotFromPod
         },
     },
     Nature {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Both, NODE, NODE_ADDRESSES, Port, Random};
+use super::services::Port;
+use super::{Both, NODE, NODE_ADDRESSES, Random};
 
 /// Where pods are: three on the node asked about, two on another one.
 const PODS: [(Both, &str); 5] = [
