@@ -88,7 +88,9 @@ impl World {
     }
 
     fn call(&mut self, ips: &[&str; 2], port: u16, protocol: &'static str) {
-        let addresses = ips.iter().map(|ip| ip.parse::<IpAddr>().unwrap());
+        let addresses = ips
+            .iter()
+            .map(|ip| ip.parse::<IpAddr>().expect("an address"));
         let targets = addresses.map(|ip| Target {
             to: SocketAddr::new(ip, port),
             protocol,

@@ -133,24 +133,20 @@ impl Drawn {
 
 /// Now and then a Service is not for the proxy.
 fn give_away(service: &mut Value, random: &mut Random) {
-    let (labels, spec) = match random.below(30) {
-        0 => (
-            json!({"service.kubernetes.io/service-proxy-name": "another"}),
-            json!({}),
-        ),
-        1 => (
-            json!({}),
-            json!({"clusterIP": "None", "clusterIPs": ["None"]}),
-        ),
-        2 => (
-            json!({}),
-            json!({"type": "ExternalName", "externalName": "example.com"}),
-        ),
-        _ => return,
-    };
-    service["metadata"]["labels"] = labels;
-    for (field, value) in spec.as_object().unwrap() {
-        service["spec"][field] = value.clone();
+    match random.below(30) {
+        0 => {
+            let label = "service.kubernetes.io/service-proxy-name";
+            service["metadata"]["labels"][label] = json!("another");
+        }
+        1 => {
+            service["spec"]["clusterIP"] = json!("None");
+            service["spec"]["clusterIPs"] = json!(["None"]);
+        }
+        2 => {
+            service["spec"]["type"] = json!("ExternalName");
+            service["spec"]["externalName"] = json!("example.com");
+        }
+        _ => {}
     }
 }
 
@@ -180,7 +176,7 @@ fn ports(service: usize, has_node_ports: bool, random: &mut Random) -> Vec<Port>
             name: format!("p{index}"),
             protocol,
             port,
-            node_port: has_node_ports.then(|| u16::try_from(number).unwrap()),
+            node_port: has_node_ports.then(|| u16::try_from(number).expect("Services are few")),
         });
     }
     // The only port of a Service may be without a name.
