@@ -5,10 +5,14 @@
 //! means the same as one written from scratch. Everything is done in every mode, and in iptables mode with both kinds of tools; in ipvs mode
 //! it is done in user-mode Linux, in which this program runs a second time. `CASES=word` runs only files whose path contains
 //! the word, `MODES=word` only modes whose name does; `BLESS=1` writes the texts instead of comparing them.
+//!
+//! Random clusters follow, in which the trace alone says where packets go: `CASES=random/ CASES_RANDOM=200` plays two hundred of them,
+//! `CASES_RANDOM=200..400` others.
 
 mod common;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -17,6 +21,7 @@ use std::time::Instant;
 
 use common::cluster::{Cluster, Way};
 use common::paper::Paper;
+use common::random;
 use ferrovia_core::family::Family;
 use ferrovia_lab::case::Case;
 use ferrovia_lab::run::Session;
@@ -42,6 +47,8 @@ const ALWAYS_BOUND: [&str; 16] = [
     "topology/",
     "weights/",
 ];
+/// So many random clusters are played unless somebody asks for more.
+const RANDOMS: &str = "2";
 /// A guest has one core and starts programs slowly, so there are two.
 const GUESTS: usize = 2;
 /// Tells a guest which cases are its own.
@@ -107,7 +114,7 @@ fn exit_code(is_ok: bool) -> ExitCode {
 /// Runs every case in these ways, as far as they are wanted.
 fn run_all(ways: &[Way]) -> bool {
     World::sweep().expect("namespaces of dead test runs can be removed");
-    let files = runs(ways);
+    let runs = runs(ways);
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(BTreeMap::new());
     // Most of a case is waiting for packets that must not arrive, so more run at once than there are cores. A guest has one core, which is
@@ -116,16 +123,15 @@ fn run_all(ways: &[Way]) -> bool {
     std::thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
-                while let Some((file, way)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((played, way)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let start = Instant::now();
-                    let problems = run_case(file, *way);
+                    let problems = run(played, *way);
                     let verdict = if problems.is_empty() { "ok" } else { "FAILED" };
                     let told = problems.iter().map(|p| p.replace('\n', "\n  "));
                     let told: String = told.map(|problem| format!("\n  {problem}")).collect();
                     // In one go, because others print too.
                     println!(
-                        "case {} in {} ... {verdict} ({:.1?}){told}",
-                        file.display(),
+                        "case {played} in {} ... {verdict} ({:.1?}){told}",
                         way.name(),
                         start.elapsed()
                     );
@@ -133,19 +139,19 @@ fn run_all(ways: &[Way]) -> bool {
                         failures
                             .lock()
                             .expect("no runner panics")
-                            .insert((file.clone(), way.name()), problems);
+                            .insert((played.clone(), way.name()), problems);
                     }
                 }
             });
         }
     });
     let failures = failures.into_inner().expect("no runner panics");
-    for (file, way) in failures.keys() {
-        println!("failed: {} in {way}", file.display());
+    for (played, way) in failures.keys() {
+        println!("failed: {played} in {way}");
     }
     println!(
         "\n{} passed, {} failed",
-        files.len() - failures.len(),
+        runs.len() - failures.len(),
         failures.len()
     );
     failures.is_empty()
@@ -159,12 +165,30 @@ fn chosen(ways: &[Way]) -> Option<Vec<Way>> {
     (!ways.is_empty()).then_some(ways)
 }
 
+/// What is played.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Played {
+    /// A case file.
+    File(PathBuf),
+    /// The random cluster of this number.
+    Random(u64),
+}
+
+impl fmt::Display for Played {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => file.display().fmt(f),
+            Self::Random(number) => write!(f, "random/{number}"),
+        }
+    }
+}
+
 /// Every case in each of these ways.
-fn runs(ways: &[Way]) -> Vec<(PathBuf, Way)> {
+fn runs(ways: &[Way]) -> Vec<(Played, Way)> {
     let ways = chosen(ways).unwrap_or_default();
-    let all = case_files().into_iter();
-    let runs = all.flat_map(|file| ways.iter().map(move |way| (file.clone(), *way)));
-    let runs = runs.filter(|(file, way)| is_played(file, *way));
+    let all = case_files().into_iter().map(Played::File).chain(randoms());
+    let runs = all.flat_map(|played| ways.iter().map(move |way| (played.clone(), *way)));
+    let runs = runs.filter(|(played, way)| is_played(played, *way));
     let share = std::env::var(SHARE_OF_GUEST).ok();
     let share: Option<usize> = share.and_then(|share| share.parse().ok());
     let is_ours = |at: usize| share.is_none_or(|share| at % GUESTS == share);
@@ -173,7 +197,10 @@ fn runs(ways: &[Way]) -> Vec<(PathBuf, Way)> {
 }
 
 /// A case is played in this way unless somebody chooses.
-fn is_played(file: &Path, way: Way) -> bool {
+fn is_played(played: &Played, way: Way) -> bool {
+    let Played::File(file) = played else {
+        return true;
+    };
     let file = file.to_string_lossy();
     way != Way::Bound
         || std::env::var_os("MODES").is_some()
@@ -199,7 +226,31 @@ fn case_files() -> Vec<PathBuf> {
     files
 }
 
-/// What is wrong with a case; nothing if all is well.
+/// The random clusters: a few that are always the same, or those that somebody asks for.
+fn randoms() -> impl Iterator<Item = Played> {
+    let word = std::env::var("CASES").unwrap_or_default();
+    let wanted = std::env::var("CASES_RANDOM").unwrap_or_else(|_| RANDOMS.to_owned());
+    let (first, end) = wanted.split_once("..").unwrap_or(("0", &wanted));
+    let number = |text: &str| -> u64 {
+        let number = text.parse();
+        number.unwrap_or_else(|_| panic!("CASES_RANDOM={wanted} is neither a number nor a range"))
+    };
+    let numbers = (number(first)..number(end)).map(Played::Random);
+    numbers.filter(move |played| played.to_string().contains(&word))
+}
+
+/// What is wrong; nothing if all is well.
+fn run(played: &Played, way: Way) -> Vec<String> {
+    let run = || match played {
+        Played::File(file) => run_case(file, way),
+        Played::Random(number) => random::play(*number, way),
+    };
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(problems) => problems,
+        Err(panic) => vec![format!("panicked: {:?}", panic.downcast_ref::<String>())],
+    }
+}
+
 fn run_case(file: &Path, way: Way) -> Vec<String> {
     let case = match Case::read(file) {
         Ok(case) => case,
@@ -217,12 +268,7 @@ fn run_case(file: &Path, way: Way) -> Vec<String> {
         Ok(world) => world,
         Err(error) => return vec![format!("cannot build the lab: {error}")],
     };
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        run_steps(case, &world, way)
-    })) {
-        Ok(problems) => problems,
-        Err(panic) => vec![format!("panicked: {:?}", panic.downcast_ref::<String>())],
-    }
+    run_steps(case, &world, way)
 }
 
 fn run_steps(mut case: Case, world: &World, way: Way) -> Vec<String> {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Tracer;
+use super::mode::LeavesToNodePorts;
 use crate::desired::{Frontend, NoEndpoints, NodePortAddresses, Refusal, ServicePort};
 
 /// What kind of address clients use.
@@ -58,7 +59,40 @@ impl Found<'_> {
 
 /// Addresses go before node ports, as in the rules. All frontends are looked at: that takes less time than printing the answer.
 pub(super) fn find<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
-    by_address(tracer).or_else(|| by_node_port(tracer))
+    let Some(found) = by_address(tracer) else {
+        return by_node_port(tracer);
+    };
+    if tracer.is_left_to_node_ports(&found)
+        && let Some(other) = by_node_port(tracer)
+        && tracer.takes(&other)
+    {
+        return Some(other);
+    }
+    Some(found)
+}
+
+impl Tracer<'_> {
+    /// The Service that has the address does nothing with the packet before node ports are looked at.
+    fn is_left_to_node_ports(&self, found: &Found<'_>) -> bool {
+        let mode = self.ground.mode;
+        let has_none = !found.port.any_endpoints;
+        let is_dropped_early = has_none
+            && mode.marks_before_dropping()
+            && self.desired.node.no_endpoints == NoEndpoints::Drop;
+        let is_shut_out = || self.shut_out(found).is_some();
+        match mode.leaves_to_node_ports() {
+            _ if is_dropped_early => false,
+            LeavesToNodePorts::Never => false,
+            LeavesToNodePorts::WithoutEndpoints => has_none && !is_shut_out(),
+            LeavesToNodePorts::WhatItDoesNotTake => !self.takes(found) || is_shut_out(),
+        }
+    }
+
+    /// There is an endpoint for the packet.
+    fn takes(&self, found: &Found<'_>) -> bool {
+        let (policy, _) = self.policy(found);
+        !found.refused_only && self.carries(found) && !found.port.endpoints(policy).is_empty()
+    }
 }
 
 fn by_address<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {

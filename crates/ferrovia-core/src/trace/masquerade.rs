@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::Tracer;
-use super::frontend::Found;
-use crate::desired::{Endpoint, LocalDetector};
-use crate::model::TrafficPolicy;
+use super::frontend::{Found, node_ports_answer};
+use crate::desired::{Endpoint, Frontend, LocalDetector, ServicePort};
+use crate::model::{Protocol, TrafficPolicy};
 
 /// Whether a connection gets this node's address as source, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,6 +23,8 @@ pub enum Masquerade {
     ExternalPolicyCluster,
     /// The node itself sends it to an external address.
     FromNode,
+    /// Its port has the number of a node port, and the mode does not look at its address.
+    NodePortNumber,
     /// The endpoint reaches itself.
     Hairpin,
     /// A pod sends it out of the cluster.
@@ -44,6 +46,9 @@ impl Masquerade {
                 "yes: externalTrafficPolicy is Cluster, so the endpoint may be on another node"
             }
             Self::FromNode => "yes: this node itself sends it to an external address",
+            Self::NodePortNumber => {
+                "yes: its port has the number of a node port, whose traffic is masqueraded on every address"
+            }
             Self::Hairpin => "yes: the endpoint is the sender itself",
             Self::Egress => "yes: it leaves the cluster, and egress masquerade is on",
             Self::Proxy => "yes: the proxy on this node makes the connection to the endpoint",
@@ -62,6 +67,15 @@ pub(super) fn of_connection(
     found: &Found<'_>,
     policy: TrafficPolicy,
 ) -> Masquerade {
+    let masquerade = of_frontend(tracer, found, policy);
+    if masquerade.is_on() || !has_number_of_node_port(tracer, found) {
+        masquerade
+    } else {
+        Masquerade::NodePortNumber
+    }
+}
+
+fn of_frontend(tracer: &Tracer<'_>, found: &Found<'_>, policy: TrafficPolicy) -> Masquerade {
     if tracer.ground.mode.is_proxy(tracer.packet.destination) {
         return Masquerade::Proxy;
     }
@@ -71,8 +85,10 @@ pub(super) fn of_connection(
     if to_cluster_ip && node.masquerade_all {
         return Masquerade::All;
     }
-    // Where pods cannot be told from others, nobody is masqueraded.
-    if to_cluster_ip && node.local != LocalDetector::Off && !tracer.is_from_pod() {
+    // Where pods cannot be told from others, nobody is masqueraded but, in some modes, the node.
+    let is_told = node.local != LocalDetector::Off
+        || tracer.is_from_node() && tracer.ground.mode.masquerades_own_calls();
+    if to_cluster_ip && is_told && !tracer.is_from_pod() {
         return Masquerade::NotFromPod;
     }
     if found.frontend.is_internal() {
@@ -80,13 +96,28 @@ pub(super) fn of_connection(
     }
     match (found.port.external_policy, policy) {
         (TrafficPolicy::Cluster, _) => Masquerade::ExternalPolicyCluster,
-        (TrafficPolicy::Local, TrafficPolicy::Cluster)
-            if !tracer.is_from_pod() && tracer.ground.mode.masquerades_from_node() =>
-        {
+        (TrafficPolicy::Local, TrafficPolicy::Cluster) if !tracer.is_from_pod() => {
             Masquerade::FromNode
         }
         (TrafficPolicy::Local, _) => Masquerade::None,
     }
+}
+
+/// The mode takes the packet for one to a node port too. It is asked after external IPs; of SCTP it knows the addresses.
+fn has_number_of_node_port(tracer: &Tracer<'_>, found: &Found<'_>) -> bool {
+    let packet = tracer.packet;
+    let is_asked = tracer.ground.mode.masquerades_node_ports_anywhere()
+        && matches!(
+            found.frontend,
+            Frontend::ClusterIp(_) | Frontend::LoadBalancer(_)
+        )
+        && (packet.protocol != Protocol::Sctp || tracer.is_local() && node_ports_answer(tracer));
+    let is_masqueraded = |port: &ServicePort| {
+        port.protocol() == packet.protocol
+            && port.external_policy == TrafficPolicy::Cluster
+            && port.frontends.contains(&Frontend::NodePort(packet.port))
+    };
+    is_asked && (tracer.desired.ports.values()).any(|port| is_masqueraded(port))
 }
 
 /// What holds for one endpoint.

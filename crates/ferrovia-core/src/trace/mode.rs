@@ -45,6 +45,17 @@ pub(super) enum OtherPorts {
     RefusedOnServiceAddresses,
 }
 
+/// When a Service that lists an address of this node leaves packets to the node port of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeavesToNodePorts {
+    /// Never: what it has no endpoint for, nobody gets.
+    Never,
+    /// While it has no endpoints anywhere.
+    WithoutEndpoints,
+    /// Whenever none of its endpoints is for the packet's sender.
+    WhatItDoesNotTake,
+}
+
 impl TraceMode {
     /// The mode's name.
     pub fn name(self) -> &'static str {
@@ -62,6 +73,15 @@ impl TraceMode {
             Self::Nftables { .. } => OtherPorts::RefusedOnClusterIps,
             Self::Iptables { .. } | Self::Userspace { .. } => OtherPorts::Routed,
             Self::Ipvs | Self::UserspaceBound { .. } => OtherPorts::RefusedOnServiceAddresses,
+        }
+    }
+
+    /// What becomes of packets to an address of this node that a Service lists and has no endpoint for.
+    pub(super) fn leaves_to_node_ports(self) -> LeavesToNodePorts {
+        match self {
+            Self::Nftables { .. } => LeavesToNodePorts::WithoutEndpoints,
+            Self::Iptables { .. } | Self::Userspace { .. } => LeavesToNodePorts::WhatItDoesNotTake,
+            Self::Ipvs | Self::UserspaceBound { .. } => LeavesToNodePorts::Never,
         }
     }
 
@@ -111,9 +131,15 @@ impl TraceMode {
         matches!(self, Self::Nftables { .. })
     }
 
-    /// What the node itself sends to external addresses under policy Local gets the node's address as source.
-    pub(super) fn masquerades_from_node(self) -> bool {
-        !matches!(self, Self::Ipvs)
+    /// What the node itself sends to a cluster IP gets its usual address as source even where pods cannot be told: else it would have the
+    /// cluster IP.
+    pub(super) fn masquerades_own_calls(self) -> bool {
+        matches!(self, Self::Ipvs)
+    }
+
+    /// Addresses of Services are this node's, so what is said of node ports holds for ports of that number on all of them.
+    pub(super) fn masquerades_node_ports_anywhere(self) -> bool {
+        matches!(self, Self::Ipvs)
     }
 
     /// What pods send out of the cluster can get the node's address as source, which takes a rule.

@@ -56,8 +56,9 @@ fn ask(world: &World, mode: TraceMode, from: &str, to: &str) -> Trace {
         addresses: &world.local_addresses,
         mode,
     };
-    let (to, protocol) = match to.strip_suffix("/udp") {
-        Some(to) => (to, Protocol::Udp),
+    let (to, protocol) = match to.split_once('/') {
+        Some((to, "udp")) => (to, Protocol::Udp),
+        Some((to, _)) => (to, Protocol::Sctp),
         None => (to, Protocol::Tcp),
     };
     let to: SocketAddr = to.parse().unwrap();
@@ -153,6 +154,54 @@ fn policy_local_depends_on_who_asks() {
         because.contains("this node itself may use any"),
         "{because}"
     );
+}
+
+#[test]
+fn what_cannot_be_carried_is_refused_whatever_the_policy() {
+    let ports = json!([{"port": 80, "nodePort": 30080, "protocol": "SCTP"}]);
+    let mut objects = web(json!({"ports": ports, "externalTrafficPolicy": "Local"}));
+    objects[1] = slice("web-1", "web", json!([endpoint("10.244.2.20", "n2")]));
+    objects[1]["ports"][0]["protocol"] = json!("SCTP");
+    let world = world(objects);
+    let userspace = TraceMode::Userspace {
+        localhost_node_ports: BOTH,
+    };
+    for from in ["10.244.1.30", "198.51.100.10", "192.0.2.9"] {
+        for mode in [userspace, BOUND] {
+            let trace = ask(&world, mode, from, "198.51.100.10:30080/sctp");
+            let seen = (trace.outcome, trace.cause);
+            assert_eq!(seen, (Outcome::Refused, Cause::NotCarried), "{trace}");
+        }
+    }
+}
+
+#[test]
+fn an_address_of_the_node_may_be_left_to_a_node_port() {
+    // Where `edge` has no endpoint for somebody, some modes go on to the node port of `web`.
+    let edge = json!({"externalIPs": ["198.51.100.10"], "externalTrafficPolicy": "Local", "ports": [{"port": 30080}]});
+    let mut objects = web(json!({}));
+    objects.push(service("edge", "10.96.0.20", edge));
+    let name = |world: &World, mode, from| {
+        let trace = ask(world, mode, from, "198.51.100.10:30080");
+        trace.service.map(|service| service.name)
+    };
+    let of = |service: &str| Some(service.to_owned());
+    let empty = world(objects.clone());
+    for mode in [NFT, IPTABLES] {
+        assert_eq!(name(&empty, mode, "192.0.2.9"), of("web"));
+    }
+    for mode in [TraceMode::Ipvs, BOUND] {
+        assert_eq!(name(&empty, mode, "192.0.2.9"), of("edge"));
+    }
+    objects.push(slice(
+        "edge-1",
+        "edge",
+        json!([endpoint("10.244.2.21", "n2")]),
+    ));
+    let elsewhere = world(objects);
+    assert_eq!(name(&elsewhere, NFT, "192.0.2.9"), of("edge"));
+    assert_eq!(name(&elsewhere, IPTABLES, "192.0.2.9"), of("web"));
+    assert_eq!(name(&elsewhere, IPTABLES, "10.244.1.30"), of("edge"));
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Tracer<'_> {
         let port = found.port;
         let key = &port.key;
         let refusal = port.refusal(found.frontend);
-        if refusal.is_none() && !self.carries(found) {
+        if port.any_endpoints && !self.carries(found) {
             let because = format!(
                 "in {} mode a proxy takes what comes to {}, and it cannot carry {}",
                 self.ground.mode.name(),
@@ -146,7 +146,7 @@ impl Tracer<'_> {
         self.ground.mode.only_listens(self.packet.destination)
     }
 
-    fn carries(&self, found: &Found<'_>) -> bool {
+    pub(super) fn carries(&self, found: &Found<'_>) -> bool {
         let to = self.packet.destination;
         self.ground.mode.carries(found.port.protocol(), to)
     }

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod objects;
 pub(crate) mod paper;
 pub(crate) mod prediction;
+pub(crate) mod random;
 
 use std::collections::BTreeMap;
 

@@ -27,7 +27,7 @@ pub(crate) fn wrong_predictions(ground: &Ground<'_>, lines: &[Line]) -> Vec<Stri
     wrong.collect()
 }
 
-fn packet(ground: &Ground<'_>, route: &Route) -> Packet {
+pub(crate) fn packet(ground: &Ground<'_>, route: &Route) -> Packet {
     let to = route.to.ip();
     let like = |v4: &str, v6: &str| -> IpAddr {
         let text = if to.is_ipv4() { v4 } else { v6 };

@@ -147,12 +147,15 @@ impl Maker<'_> {
     /// Refuses what no endpoint can take.
     fn refuse(&mut self, frontend: Frontend) {
         let (target, reason) = match self.port.refusal(frontend) {
-            Some(Refusal::Drop) => (Target::Drop, " has no local endpoints"),
             Some(Refusal::Reject) if self.context.node.no_endpoints == NoEndpoints::Drop => {
                 (Target::Drop, " has no endpoints")
             }
             Some(Refusal::Reject) => (self.reject(), " has no endpoints"),
-            None if !is_proxied(self.port) => (self.reject(), " cannot be proxied"),
+            // Those inside could use endpoints elsewhere, if only the protocol were another.
+            Some(Refusal::Drop) | None if !is_proxied(self.port) => {
+                (self.reject(), " cannot be proxied")
+            }
+            Some(Refusal::Drop) => (Target::Drop, " has no local endpoints"),
             None => return,
         };
         let rule = match frontend {

@@ -399,15 +399,19 @@ fn node_ports_follow_the_nodes_addresses() {
 
 #[test]
 fn sctp_is_refused_and_said_so() {
-    let mut service = service(1, &[1]);
-    service.key.protocol = Protocol::Sctp;
-    let mut lab = Lab::new(RULES, &[]);
-    let plan = lab.change(&[service], &[]);
-    assert_eq!(plan.notes().len(), 1);
-    assert!(lab.open.is_empty());
-    let filter = lab.saved("filter").join("\n");
-    assert_eq!(filter.matches("cannot be proxied").count(), 4);
-    lab.assert_settled();
+    // Under policy Local too, where those inside could use the endpoint elsewhere.
+    for policy in [TrafficPolicy::Cluster, TrafficPolicy::Local] {
+        let mut service = service(1, &[1]);
+        service.key.protocol = Protocol::Sctp;
+        service.external_policy = policy;
+        let mut lab = Lab::new(RULES, &[]);
+        let plan = lab.change(&[service], &[]);
+        assert_eq!(plan.notes().len(), 1);
+        assert!(lab.open.is_empty());
+        let filter = lab.saved("filter").join("\n");
+        assert_eq!(filter.matches("cannot be proxied").count(), 4);
+        lab.assert_settled();
+    }
 }
 
 #[test]
