@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -22,6 +22,8 @@ use crate::process::{self, Memory};
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How many of the daemon's last words are told when it is of no use.
 const LAST_WORDS: usize = 10;
+/// How much of each line: a kube-proxy writes whole objects into its log.
+const LINE: usize = 300;
 
 /// How the daemon is started.
 pub(crate) struct Launch {
@@ -48,8 +50,13 @@ impl Launch {
 pub(crate) enum Program {
     /// The one that was just built.
     Ferrovia,
-    /// A kube-proxy, at this path.
-    KubeProxy(PathBuf),
+    /// A kube-proxy.
+    KubeProxy {
+        /// The file.
+        path: PathBuf,
+        /// What this one wants to be told besides.
+        flags: Vec<&'static str>,
+    },
 }
 
 impl Program {
@@ -61,7 +68,11 @@ impl Program {
                 command.args(["run", "--admin-socket=", "--web-bind-address="]);
                 command
             }
-            Self::KubeProxy(path) => world.exec(Role::Node, &path.to_string_lossy()),
+            Self::KubeProxy { path, flags } => {
+                let mut command = world.exec(Role::Node, &path.to_string_lossy());
+                command.args(flags);
+                command
+            }
         }
     }
 }
@@ -101,7 +112,7 @@ impl Server {
 /// A lab whose node has an API server and, once started, a daemon.
 pub(crate) struct Node {
     // Fields are dropped in order: nobody is in the world when it goes.
-    daemon: Option<Child>,
+    daemon: Option<Mutex<Child>>,
     pub(crate) server: Server,
     /// The Node object that the daemon takes for its own.
     name: String,
@@ -172,7 +183,7 @@ impl Node {
             .stderr(log)
             .spawn()
             .context("cannot start the daemon")?;
-        self.daemon = Some(daemon);
+        self.daemon = Some(Mutex::new(daemon));
         Ok(())
     }
 
@@ -197,14 +208,24 @@ impl Node {
         mut is_so: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<Duration> {
         while !is_so()? {
-            if begin.elapsed() > PATIENCE {
-                bail!(
-                    "the daemon does not do its work; its log ends with\n{}",
-                    self.last_words()
-                );
-            }
+            let trouble = match self.ended()? {
+                Some(status) => format!("has ended ({status})"),
+                None if begin.elapsed() > PATIENCE => {
+                    format!("has not done its work after {} s", PATIENCE.as_secs())
+                }
+                None => continue,
+            };
+            bail!(
+                "the daemon {trouble}; its log ends with\n{}",
+                self.last_words()
+            );
         }
         Ok(begin.elapsed())
+    }
+
+    /// How the daemon ended, if it did.
+    fn ended(&self) -> anyhow::Result<Option<ExitStatus>> {
+        Ok(self.grip()?.try_wait()?)
     }
 
     /// What the daemon has in memory.
@@ -223,8 +244,13 @@ impl Node {
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
+        Ok(self.grip()?.id())
+    }
+
+    fn grip(&self) -> anyhow::Result<MutexGuard<'_, Child>> {
         let daemon = self.daemon.as_ref().context("no daemon was started")?;
-        Ok(daemon.id())
+        // Whoever panicked while holding it changed nothing.
+        Ok(daemon.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A file of this node's own.
@@ -238,7 +264,10 @@ impl Node {
 
     fn last_words(&self) -> String {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
+        let lines = log
+            .lines()
+            .map(|line| line.chars().take(LINE).collect::<String>());
+        let lines: Vec<_> = lines.collect();
         lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
     }
 }
@@ -252,7 +281,7 @@ fn new_world() -> anyhow::Result<World> {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
+        if let Ok(mut daemon) = self.grip() {
             // It may have ended already, and then it said why.
             let _ = daemon.kill();
             let _ = daemon.wait();
