@@ -118,6 +118,8 @@ pub(crate) struct Node {
     name: String,
     pub(crate) world: World,
     folder: PathBuf,
+    /// How long the daemon may take for what is waited for.
+    pub(crate) patience: Duration,
 }
 
 impl Node {
@@ -152,6 +154,7 @@ impl Node {
             name,
             world,
             folder,
+            patience: PATIENCE,
         })
     }
 
@@ -210,8 +213,8 @@ impl Node {
         while !is_so()? {
             let trouble = match self.ended()? {
                 Some(status) => format!("has ended ({status})"),
-                None if begin.elapsed() > PATIENCE => {
-                    format!("has not done its work after {} s", PATIENCE.as_secs())
+                None if begin.elapsed() > self.patience => {
+                    format!("has not done its work after {} s", self.patience.as_secs())
                 }
                 None => continue,
             };

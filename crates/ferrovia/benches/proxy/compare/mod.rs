@@ -35,6 +35,9 @@ pub(crate) const COMPARE: &str = "compare";
 
 /// Endpoints of every service that is not called.
 const ENDPOINTS: usize = 2;
+/// How long a proxy may take for a start or a change. With 10,000 services in the iptables mode an old kube-proxy needs minutes on a busy
+/// machine; one that ends is noticed at once.
+const PATIENCE: Duration = Duration::from_secs(1200);
 /// Memory is looked at this long after the start.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Who tries to connect while a proxy starts; see [`crate::api`].
@@ -87,6 +90,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
             Some(remote) => Node::far_from(Arc::clone(remote))?,
             None => Node::new(objects::all(size))?,
         };
+        node.patience = PATIENCE;
         let launch = Launch {
             program,
             mode: request.mode.clone(),
