@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ferrovia_host::iptables::Backend;
 use ferrovia_lab::apiserver::{ApiServer, Auth, Options, sample};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
@@ -190,17 +189,17 @@ impl Node {
         Ok(())
     }
 
-    /// Says which kind of iptables tools the node uses, as a kubelet does: by using them.
-    pub(crate) fn use_tools(&self, launch: &Launch, backend: Backend) -> anyhow::Result<()> {
+    /// Says which kind of iptables tools the node uses, as a kubelet does: by using one of them.
+    pub(crate) fn use_tools(&self, launch: &Launch, tool: &str) -> anyhow::Result<()> {
         let said = self
             .world
-            .exec(Role::Node, backend.as_str())
+            .exec(Role::Node, tool)
             .args(["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"])
             .envs(launch.environment.clone())
             .output()
-            .with_context(|| format!("cannot start {backend}"))?;
+            .with_context(|| format!("cannot start {tool}"))?;
         let complaint = String::from_utf8_lossy(&said.stderr);
-        ensure!(said.status.success(), "{backend}: {complaint}");
+        ensure!(said.status.success(), "{tool}: {complaint}");
         Ok(())
     }
 

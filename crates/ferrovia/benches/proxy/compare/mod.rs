@@ -38,6 +38,8 @@ const ENDPOINTS: usize = 2;
 /// How long a proxy may take for a start or a change. With 10,000 services in the iptables mode an old kube-proxy needs minutes on a busy
 /// machine; one that ends is noticed at once.
 const PATIENCE: Duration = Duration::from_secs(1200);
+/// What both use in other modes than nftables, whichever kind it is.
+const TOOL: &str = "iptables";
 /// Memory is looked at this long after the start.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Who tries to connect while a proxy starts; see [`crate::api`].
@@ -49,7 +51,8 @@ const NOTES: &str = "\
 - Start: from the start of the process until a client that tries again every millisecond has a connection through the last service.
 - Change: the only endpoint of one service is replaced; from giving the API server the slice until the new pod answers. CPU: of the \
 proxy's process and of the programs it starts and waits for.
-- Both are started with their own defaults. An iptables mode that waits between two syncs (`minSyncPeriod`, 1 s) shows it in the time of a change.
+- Both are started with their own defaults, and use the iptables that this machine has by that name. A kube-proxy that waits between two \
+syncs (`minSyncPeriod`, 1 s in iptables mode) shows it in the time of a change.
 ";
 
 /// What was measured of a proxy.
@@ -97,6 +100,10 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
             // The lock of iptables' tools is the whole machine's unless they are told otherwise.
             environment: vec![("XTABLES_LOCKFILE", node.file("xtables.lock"))],
         };
+        if request.mode != "nftables" {
+            // A kube-proxy runs what is called so; this proxy would choose by itself on a node without rules.
+            node.use_tools(&launch, TOOL)?;
+        }
         let figures = measure(
             &mut node,
             &launch,
