@@ -174,6 +174,9 @@ fn exchange(
 impl Drop for Remote {
     fn drop(&mut self) {
         let made = std::mem::take(&mut *lock(&self.made));
+        if made.is_empty() {
+            return;
+        }
         eprintln!("removing {} objects from the cluster ...", made.len());
         for path in made.iter().rev() {
             if let Err(error) = self.ask("DELETE", path, None) {
