@@ -132,7 +132,8 @@ fn main() -> anyhow::Result<()> {
     page.close();
     println!("\n{}", page.text());
     match extent {
-        Extent::Tiny => Ok(()),
+        Extent::Tiny if SECTIONS.into_iter().any(has) => Ok(()),
+        Extent::Tiny => compare::trial::run(),
         Extent::Quick | Extent::Full => page.keep(),
     }
 }

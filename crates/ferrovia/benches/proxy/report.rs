@@ -117,7 +117,7 @@ fn pictures(results: &[Figures], page: &mut Page) {
 }
 
 /// Where and when.
-fn machine() -> anyhow::Result<String> {
+pub(crate) fn machine() -> anyhow::Result<String> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus

@@ -3,12 +3,11 @@
 use std::fs::{self, File};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ferrovia_host::iptables::Backend;
 use ferrovia_lab::apiserver::{ApiServer, Auth, Options, sample};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
@@ -22,6 +21,8 @@ use crate::process::{self, Memory};
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How many of the daemon's last words are told when it is of no use.
 const LAST_WORDS: usize = 10;
+/// How much of each line: a kube-proxy writes whole objects into its log.
+const LINE: usize = 300;
 
 /// How the daemon is started.
 pub(crate) struct Launch {
@@ -48,8 +49,13 @@ impl Launch {
 pub(crate) enum Program {
     /// The one that was just built.
     Ferrovia,
-    /// A kube-proxy, at this path.
-    KubeProxy(PathBuf),
+    /// A kube-proxy.
+    KubeProxy {
+        /// The file.
+        path: PathBuf,
+        /// What this one wants to be told besides.
+        flags: Vec<&'static str>,
+    },
 }
 
 impl Program {
@@ -61,7 +67,11 @@ impl Program {
                 command.args(["run", "--admin-socket=", "--web-bind-address="]);
                 command
             }
-            Self::KubeProxy(path) => world.exec(Role::Node, &path.to_string_lossy()),
+            Self::KubeProxy { path, flags } => {
+                let mut command = world.exec(Role::Node, &path.to_string_lossy());
+                command.args(flags);
+                command
+            }
         }
     }
 }
@@ -101,12 +111,14 @@ impl Server {
 /// A lab whose node has an API server and, once started, a daemon.
 pub(crate) struct Node {
     // Fields are dropped in order: nobody is in the world when it goes.
-    daemon: Option<Child>,
+    daemon: Option<Mutex<Child>>,
     pub(crate) server: Server,
     /// The Node object that the daemon takes for its own.
     name: String,
     pub(crate) world: World,
     folder: PathBuf,
+    /// How long the daemon may take for what is waited for.
+    pub(crate) patience: Duration,
 }
 
 impl Node {
@@ -141,6 +153,7 @@ impl Node {
             name,
             world,
             folder,
+            patience: PATIENCE,
         })
     }
 
@@ -172,21 +185,21 @@ impl Node {
             .stderr(log)
             .spawn()
             .context("cannot start the daemon")?;
-        self.daemon = Some(daemon);
+        self.daemon = Some(Mutex::new(daemon));
         Ok(())
     }
 
-    /// Says which kind of iptables tools the node uses, as a kubelet does: by using them.
-    pub(crate) fn use_tools(&self, launch: &Launch, backend: Backend) -> anyhow::Result<()> {
+    /// Says which kind of iptables tools the node uses, as a kubelet does: by using one of them.
+    pub(crate) fn use_tools(&self, launch: &Launch, tool: &str) -> anyhow::Result<()> {
         let said = self
             .world
-            .exec(Role::Node, backend.as_str())
+            .exec(Role::Node, tool)
             .args(["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"])
             .envs(launch.environment.clone())
             .output()
-            .with_context(|| format!("cannot start {backend}"))?;
+            .with_context(|| format!("cannot start {tool}"))?;
         let complaint = String::from_utf8_lossy(&said.stderr);
-        ensure!(said.status.success(), "{backend}: {complaint}");
+        ensure!(said.status.success(), "{tool}: {complaint}");
         Ok(())
     }
 
@@ -197,14 +210,24 @@ impl Node {
         mut is_so: impl FnMut() -> anyhow::Result<bool>,
     ) -> anyhow::Result<Duration> {
         while !is_so()? {
-            if begin.elapsed() > PATIENCE {
-                bail!(
-                    "the daemon does not do its work; its log ends with\n{}",
-                    self.last_words()
-                );
-            }
+            let trouble = match self.ended()? {
+                Some(status) => format!("has ended ({status})"),
+                None if begin.elapsed() > self.patience => {
+                    format!("has not done its work after {} s", self.patience.as_secs())
+                }
+                None => continue,
+            };
+            bail!(
+                "the daemon {trouble}; its log ends with\n{}",
+                self.last_words()
+            );
         }
         Ok(begin.elapsed())
+    }
+
+    /// How the daemon ended, if it did.
+    fn ended(&self) -> anyhow::Result<Option<ExitStatus>> {
+        Ok(self.grip()?.try_wait()?)
     }
 
     /// What the daemon has in memory.
@@ -223,8 +246,13 @@ impl Node {
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
+        Ok(self.grip()?.id())
+    }
+
+    fn grip(&self) -> anyhow::Result<MutexGuard<'_, Child>> {
         let daemon = self.daemon.as_ref().context("no daemon was started")?;
-        Ok(daemon.id())
+        // Whoever panicked while holding it changed nothing.
+        Ok(daemon.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A file of this node's own.
@@ -238,7 +266,10 @@ impl Node {
 
     fn last_words(&self) -> String {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<_> = log.lines().collect();
+        let lines = log
+            .lines()
+            .map(|line| line.chars().take(LINE).collect::<String>());
+        let lines: Vec<_> = lines.collect();
         lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
     }
 }
@@ -252,7 +283,7 @@ fn new_world() -> anyhow::Result<World> {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
+        if let Ok(mut daemon) = self.grip() {
             // It may have ended already, and then it said why.
             let _ = daemon.kill();
             let _ = daemon.wait();

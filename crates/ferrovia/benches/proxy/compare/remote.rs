@@ -40,11 +40,13 @@ impl Remote {
         };
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-        remote
-            .create("/api/v1/namespaces", NAMESPACE, &namespace)
-            .with_context(|| {
-                format!("is the namespace {NAMESPACE} left of an earlier run, or still going?")
-            })?;
+        let there = format!("/api/v1/namespaces/{NAMESPACE}");
+        ensure!(
+            !serves(server, &there)?,
+            "the cluster has a namespace {NAMESPACE} already: another run has not ended, or was killed, or is still being tidied up \
+             (`kubectl delete namespace {NAMESPACE}`)"
+        );
+        remote.create("/api/v1/namespaces", NAMESPACE, &namespace)?;
         Ok(remote)
     }
 
@@ -121,38 +123,60 @@ impl Remote {
         Ok(answer)
     }
 
-    /// One request over a connection of its own, in HTTP/1.0, which has no chunks.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let body = body.map_or_else(String::new, Value::to_string);
-        let mut stream = TcpStream::connect_timeout(&self.server, PATIENCE)
-            .with_context(|| format!("cannot reach the API server at http://{}", self.server))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(
-            stream,
-            "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.server,
-            body.len()
-        )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer);
-        let (head, content) = answer
-            .split_once("\r\n\r\n")
-            .with_context(|| format!("{method} {path}: an answer that is not HTTP"))?;
-        let status = head.split_whitespace().nth(1).unwrap_or_default();
+        let (status, content) = exchange(self.server, method, path, &body)?;
         ensure!(
             status.starts_with('2'),
             "{method} {path}: status {status}: {}",
             content.trim()
         );
-        serde_json::from_str(content)
+        serde_json::from_str(&content)
             .with_context(|| format!("{method} {path}: an answer that is not JSON"))
     }
+}
+
+/// Whether a server has something at this path.
+pub(super) fn serves(server: SocketAddr, path: &str) -> anyhow::Result<bool> {
+    let (status, content) = exchange(server, "GET", path, "")?;
+    match status.as_str() {
+        "200" => Ok(true),
+        "404" => Ok(false),
+        _ => bail!("GET {path}: status {status}: {}", content.trim()),
+    }
+}
+
+/// One request over a connection of its own, in HTTP/1.0, which has no chunks; answers with status and content.
+fn exchange(
+    server: SocketAddr,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> anyhow::Result<(String, String)> {
+    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)
+        .with_context(|| format!("cannot reach the API server at http://{server}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: {server}\r\nContent-Type: application/json\r\nAccept: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, content) = answer
+        .split_once("\r\n\r\n")
+        .with_context(|| format!("{method} {path}: an answer that is not HTTP"))?;
+    let status = head.split_whitespace().nth(1).unwrap_or_default();
+    Ok((status.to_owned(), content.to_owned()))
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
         let made = std::mem::take(&mut *lock(&self.made));
+        if made.is_empty() {
+            return;
+        }
         eprintln!("removing {} objects from the cluster ...", made.len());
         for path in made.iter().rev() {
             if let Err(error) = self.ask("DELETE", path, None) {

@@ -7,18 +7,10 @@ use anyhow::{Context, bail, ensure};
 
 use super::{COMPARE, remote};
 
-const USAGE: &str = "\
-usage: bench/compare --kube-proxy FILE [--server http://ADDRESS:PORT] [--services NUMBER] [--changes NUMBER] [--mode MODE]
-
-Runs a kube-proxy and this proxy, one after the other, in network namespaces made for the purpose, and measures both with packets.
-Needs root. Nothing of the machine's own network is touched.
-
-  --kube-proxy FILE   the kube-proxy to compare with
-  --server URL        an API server to make the objects in, as `kubectl proxy` offers it; without it, one of the lab is used
-                      (objects are made in a namespace ferrovia-compare, and removed in the end)
-  --services NUMBER   how many Services there are (default 1000)
-  --changes NUMBER    how many endpoint changes are timed (default 20)
-  --mode MODE         nftables (default), iptables, ipvs";
+/// The script prints it as well, without building anything.
+const USAGE: &str = include_str!("usage.txt");
+/// What both have. A kube-proxy's userspace mode reads Endpoints, which are not made here.
+const MODES: [&str; 3] = ["nftables", "iptables", "ipvs"];
 
 /// What is compared.
 pub(super) struct Request {
@@ -33,7 +25,7 @@ impl Request {
     /// None if only help is asked for, which is printed then.
     pub(super) fn read(arguments: &[String]) -> anyhow::Result<Option<Self>> {
         if arguments.iter().any(|argument| argument == "--help") {
-            println!("{USAGE}");
+            print!("{USAGE}");
             return Ok(None);
         }
         let mut kube_proxy = None;
@@ -54,7 +46,7 @@ impl Request {
                 "--server" => request.server = Some(remote::parse(value()?)?),
                 "--services" => request.services = number(name, value()?)?,
                 "--changes" => request.changes = number(name, value()?)?,
-                "--mode" => value()?.clone_into(&mut request.mode),
+                "--mode" => mode(value()?)?.clone_into(&mut request.mode),
                 _ => bail!("{name} is not known\n{USAGE}"),
             }
         }
@@ -64,6 +56,12 @@ impl Request {
             .with_context(|| format!("--kube-proxy {}", kube_proxy.display()))?;
         Ok(Some(request))
     }
+}
+
+fn mode(name: &str) -> anyhow::Result<&str> {
+    let modes = MODES.join(", ");
+    ensure!(MODES.contains(&name), "--mode: {name} is none of {modes}");
+    Ok(name)
 }
 
 fn number(name: &str, text: &str) -> anyhow::Result<usize> {

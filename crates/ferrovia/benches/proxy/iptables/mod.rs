@@ -88,7 +88,7 @@ fn measure(size: Size, backend: Backend, changes: usize) -> anyhow::Result<Figur
         // The tools' lock is the whole machine's unless they are told otherwise.
         environment: vec![("XTABLES_LOCKFILE", node.file("xtables.lock"))],
     };
-    node.use_tools(&launch, backend)?;
+    node.use_tools(&launch, backend.as_str())?;
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
     node.start(&launch)?;

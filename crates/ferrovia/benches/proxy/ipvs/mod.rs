@@ -92,7 +92,7 @@ fn measure(size: Size, times: usize) -> anyhow::Result<Figures> {
         environment: vec![("XTABLES_LOCKFILE", node.file("xtables.lock"))],
     };
     // The guest's kernel has only this kind's rules.
-    node.use_tools(&launch, Backend::Legacy)?;
+    node.use_tools(&launch, Backend::Legacy.as_str())?;
     std::thread::sleep(SETTLE);
     let begin = Instant::now();
     node.start(&launch)?;
