@@ -185,7 +185,7 @@ pub(crate) fn parse_section(section: &Section) -> Result<Vec<Line>, Problem> {
 }
 
 /// Reads one line.
-fn parse_action(text: &str) -> Result<Action, String> {
+pub fn parse_action(text: &str) -> Result<Action, String> {
     match text.split_once(char::is_whitespace) {
         Some(("hold", rest)) => parse_hold(rest),
         Some(("check", rest)) => parse_check(rest),

@@ -102,9 +102,9 @@ impl Pod {
     /// The pods of the node under test.
     pub const LOCAL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
     /// The pods of the second node.
-    pub(crate) const REMOTE: [Self; 3] = [Self::X, Self::Y, Self::Z];
+    pub const REMOTE: [Self; 3] = [Self::X, Self::Y, Self::Z];
     /// The pods in the nodes' own networks. They only answer; who calls from there is a node.
-    pub(crate) const HOST_NETWORK: [Self; 2] = [Self::Host, Self::Host2];
+    pub const HOST_NETWORK: [Self; 2] = [Self::Host, Self::Host2];
 
     /// The name in flow lines and in answers.
     pub fn name(self) -> &'static str {

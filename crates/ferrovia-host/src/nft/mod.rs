@@ -72,9 +72,7 @@ impl Nft {
     pub fn open_if_there() -> Result<Option<Self>, Error> {
         match Self::open().and_then(|mut nft| nft.generation().map(|_| nft)) {
             Ok(nft) => Ok(Some(nft)),
-            Err(error)
-                if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) =>
-            {
+            Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => {
                 Ok(None)
             }
             Err(error) => Err(error),
