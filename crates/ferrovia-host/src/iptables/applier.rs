@@ -74,6 +74,8 @@ pub struct IptablesApplier {
     localnet_wanted: bool,
     /// When all rules are to be compared again.
     compare_at: Option<Instant>,
+    /// What was read last has yet to be answered with a write.
+    has_read: bool,
     /// The chain that is gone when everything is.
     canary: (TableName, &'static str),
 }
@@ -90,6 +92,7 @@ impl IptablesApplier {
             counters: Vec::new(),
             localnet_wanted: false,
             compare_at: None,
+            has_read: false,
             canary: (TableName::Mangle, CANARY),
         }
     }
@@ -212,6 +215,7 @@ impl Applier for IptablesApplier {
         // The legacy tool knows only tables that somebody has used; the rest is empty.
         let save = self.tool.save(&[])?;
         self.compare_at = Some(Instant::now() + start.elapsed() * COMPARING_SHARE);
+        self.has_read = true;
         let mut save = save;
         for table in incompatible(&save) {
             save += &self.save_known_chains(table)?;
@@ -222,8 +226,14 @@ impl Applier for IptablesApplier {
 
     fn apply(&mut self, plan: &Restore) -> Result<bool, Error> {
         let changes = !plan.is_empty();
+        let start = Instant::now();
         if changes {
             self.restore(plan)?;
+        }
+        if std::mem::take(&mut self.has_read) {
+            // What was read may have been nothing, and quickly; what is there now takes about half as long to read as it took to write.
+            let at = Instant::now() + start.elapsed() * (COMPARING_SHARE / 2);
+            self.compare_at = self.compare_at.max(Some(at));
         }
         self.rules.set(plan.in_force, plan.written());
         self.allow_localnet()?;
@@ -265,4 +275,38 @@ fn refused_line(error: &exec::Error, plan: &Restore) -> Option<String> {
     let input = plan.to_string();
     let line = input.lines().nth(number.checked_sub(1)?)?;
     Some(line.chars().take(LONGEST).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrovia_core::dialect::iptables::Section;
+    use ferrovia_core::family::Family;
+
+    /// Where nothing was read at first, reading all the rest right after it was written would keep the first changes waiting.
+    #[test]
+    fn what_took_long_to_write_is_not_compared_at_once() {
+        let folder = ferrovia_lab::Folder::new();
+        for (program, does) in [
+            ("iptables-nft", "true"),
+            ("iptables-nft-save", "true"),
+            ("iptables-nft-restore", "cat > /dev/null; sleep 1"),
+        ] {
+            folder.write_program(program, does);
+        }
+        let path = folder.path().as_os_str();
+        let tool = Tool::find(path, Family::V4, Backend::Nft).unwrap();
+        let mut applier = IptablesApplier::new(tool);
+        applier.observe().unwrap();
+        let mut section = Section::new(TableName::Nat);
+        section.fill("KUBE-SERVICES", &[]);
+        let mut plan = Restore::default();
+        plan.push(section);
+        assert!(applier.apply(&plan).unwrap());
+        assert!(applier.is_untouched().unwrap());
+        // Changes do not put it off for ever.
+        let due = applier.compare_at;
+        assert!(applier.apply(&plan).unwrap());
+        assert_eq!(applier.compare_at, due);
+    }
 }

@@ -20,7 +20,7 @@ use ferrovia_host::{Applier, addr, iptables, probe};
 
 use super::{Deaf, Installed};
 use crate::config::IpvsSettings;
-use crate::sync::backend::{Backend, Pair, SyncError};
+use crate::sync::backend::{Backend, Pair, SyncError, tell};
 
 /// How often connections are looked at that a removal waits for.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -210,9 +210,7 @@ impl Leftovers {
     fn remove(mut self) -> Result<Vec<String>, SyncError> {
         let servers = self.servers().count();
         for (applier, plan) in &mut self.families {
-            for note in plan.notes() {
-                tracing::warn!("{note}");
-            }
+            tell(plan.notes());
             applier.apply(plan)?;
         }
         Ok(vec![format!(

@@ -10,6 +10,8 @@ use ferrovia_host::Applier;
 const LEFTOVERS_STAY: Duration = Duration::from_secs(60);
 /// The steps in which a planner removes what is left behind are few; one that finds no end is at fault and must not hold up the loop.
 const TIDY_STEPS: usize = 8;
+/// How many notes of one plan are told.
+const MOST_NOTES: usize = 16;
 
 /// Why a sync failed. The modes' own errors say which operation on which object.
 pub type SyncError = Box<dyn std::error::Error + Send + Sync>;
@@ -111,6 +113,17 @@ where
     }
 }
 
+/// Says what people should know about a plan. One Service can be the cause of thousands of notes, and the first ones tell enough.
+pub(crate) fn tell(notes: &[String]) {
+    for note in notes.iter().take(MOST_NOTES) {
+        tracing::warn!("{note}");
+    }
+    if notes.len() > MOST_NOTES {
+        let left_out = notes.len() - MOST_NOTES;
+        tracing::warn!("{left_out} more notes of this kind are not listed");
+    }
+}
+
 fn apply<A>(
     applier: &mut A,
     observe: Duration,
@@ -124,9 +137,7 @@ where
     let start = Instant::now();
     let transaction = plan();
     let planned = start.elapsed();
-    for note in transaction.notes() {
-        tracing::warn!("{note}");
-    }
+    tell(transaction.notes());
     let changed = applier.apply(&transaction).map_err(Into::into)?;
     Ok(Written {
         changed,
