@@ -113,15 +113,18 @@ where
     }
 }
 
-/// Says what people should know about a plan. One Service can be the cause of thousands of notes, and the first ones tell enough.
+/// Says what people should know about a plan.
 pub(crate) fn tell(notes: &[String]) {
-    for note in notes.iter().take(MOST_NOTES) {
+    for note in worth_telling(notes) {
         tracing::warn!("{note}");
     }
-    if notes.len() > MOST_NOTES {
-        let left_out = notes.len() - MOST_NOTES;
-        tracing::warn!("{left_out} more notes of this kind are not listed");
-    }
+}
+
+/// One Service can be the cause of thousands of notes, and the first ones tell enough.
+fn worth_telling(notes: &[String]) -> impl Iterator<Item = String> {
+    let left_out = notes.len().saturating_sub(MOST_NOTES);
+    let rest = (left_out > 0).then(|| format!("{left_out} more notes are not listed"));
+    notes.iter().take(MOST_NOTES).cloned().chain(rest)
 }
 
 fn apply<A>(
@@ -145,4 +148,18 @@ where
         plan: planned,
         apply: start.elapsed() - planned,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_notes_is_cut_short() {
+        let notes: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        let told: Vec<String> = worth_telling(&notes).collect();
+        assert_eq!(told[..16], notes[..16]);
+        assert_eq!(told[16..], ["4 more notes are not listed"]);
+        assert!(worth_telling(&notes[..16]).eq(notes[..16].iter().cloned()));
+    }
 }

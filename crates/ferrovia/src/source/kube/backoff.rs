@@ -9,48 +9,70 @@ use tokio::time::sleep;
 
 use super::times::Times;
 
-/// Pauses that double, with chance in them so that the nodes of a cluster do not all come back at once.
+/// How long to leave a server alone. That it failed before is no reason to let it wait when it is well and only cannot go on from where we
+/// are, so each has pauses of its own.
 #[derive(Debug)]
 pub(super) struct Backoff {
-    first: Duration,
-    limit: Duration,
-    reset: Duration,
-    next: Duration,
-    last_failure: Option<Instant>,
+    failures: Pauses,
+    hindrances: Pauses,
 }
 
 impl Backoff {
     pub(super) fn new(times: &Times) -> Self {
         Self {
-            first: times.backoff,
-            limit: times.backoff_limit,
-            reset: times.backoff_reset,
-            next: times.backoff,
-            last_failure: None,
+            failures: Pauses::new(times),
+            hindrances: Pauses::new(times),
         }
     }
 
     /// The pause after a failure now.
     pub(super) fn failed(&mut self, now: Instant) -> Duration {
+        self.failures.next(now)
+    }
+
+    /// For what is no fault of the server's, such as a history that is forgotten: no pause, unless it happens again and again.
+    pub(super) fn hindered(&mut self, now: Instant) -> Duration {
+        let was_well = self.hindrances.was_well(now);
+        let pause = self.hindrances.next(now);
+        if was_well { Duration::ZERO } else { pause }
+    }
+}
+
+/// Pauses that double, with chance in them so that the nodes of a cluster do not all come back at once.
+#[derive(Debug)]
+struct Pauses {
+    first: Duration,
+    limit: Duration,
+    reset: Duration,
+    next: Duration,
+    /// When the last one was over, as far as it was not chance.
+    ended: Option<Instant>,
+}
+
+impl Pauses {
+    fn new(times: &Times) -> Self {
+        Self {
+            first: times.backoff,
+            limit: times.backoff_limit,
+            reset: times.backoff_reset,
+            next: times.backoff,
+            ended: None,
+        }
+    }
+
+    fn next(&mut self, now: Instant) -> Duration {
         if self.was_well(now) {
             self.next = self.first;
         }
         let pause = self.next;
         self.next = (pause * 2).min(self.limit);
-        self.last_failure = Some(now + pause);
+        self.ended = Some(now + pause);
         pause + random_below(pause)
     }
 
-    /// For what is no fault of the server's, such as a history that is forgotten: no pause, unless it happens again and again.
-    pub(super) fn hindered(&mut self, now: Instant) -> Duration {
-        let was_well = self.was_well(now);
-        let pause = self.failed(now);
-        if was_well { Duration::ZERO } else { pause }
-    }
-
     fn was_well(&self, now: Instant) -> bool {
-        self.last_failure
-            .is_none_or(|last| now.saturating_duration_since(last) >= self.reset)
+        self.ended
+            .is_none_or(|ended| now.saturating_duration_since(ended) >= self.reset)
     }
 }
 
@@ -115,6 +137,17 @@ mod tests {
         assert!(backoff.hindered(now) >= Duration::from_millis(1600));
         let later = now + Duration::from_secs(200);
         assert_eq!(backoff.hindered(later), Duration::ZERO);
+    }
+
+    #[test]
+    fn that_the_server_failed_before_does_not_make_a_hindrance_wait() {
+        let mut backoff = Backoff::new(&Times::default());
+        let now = Instant::now();
+        for _ in 0..5 {
+            backoff.failed(now);
+        }
+        assert_eq!(backoff.hindered(now), Duration::ZERO);
+        assert!(backoff.failed(now) >= Duration::from_secs(25));
     }
 
     #[tokio::test]

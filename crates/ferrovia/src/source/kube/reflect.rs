@@ -37,10 +37,7 @@ pub(super) struct Reflector {
     pub(super) has_watched: bool,
     freshness: Freshness,
     outlet: Outlet,
-    /// For a server that cannot be reached, or fails.
     backoff: Backoff,
-    /// For one that is well, and cannot go on from where we are. That it was away before is no reason to let it wait.
-    hindrances: Backoff,
     /// The server could not be reached, and has granted nothing since.
     is_lost: bool,
     back: Return,
@@ -103,7 +100,6 @@ impl Reflector {
     ) -> Self {
         Self {
             backoff: Backoff::new(api.times()),
-            hindrances: Backoff::new(api.times()),
             is_lost: false,
             back,
             api,
@@ -163,7 +159,7 @@ impl Reflector {
                     "the API server forgot what happened since we last heard; listing again"
                 );
                 self.version = None;
-                return Ok(Pause::For(self.hindrances.hindered(now)));
+                return Ok(Pause::For(self.backoff.hindered(now)));
             }
             Failure::NoStreaming(why) => {
                 tracing::debug!(resource, why, "listing in pages");
@@ -187,13 +183,13 @@ impl Reflector {
                     "the streaming list came to a halt; listing in pages this time"
                 );
                 self.wants_pages_once = true;
-                return Ok(Pause::For(self.hindrances.hindered(now)));
+                return Ok(Pause::For(self.backoff.hindered(now)));
             }
             // The connection was silent for long: that was pause enough.
             Failure::Read(ReadError::Silent(_)) => {
                 tracing::warn!(resource, "the API server fell silent; connecting again");
                 self.avoid_this_place();
-                return Ok(Pause::For(self.hindrances.hindered(now)));
+                return Ok(Pause::For(self.backoff.hindered(now)));
             }
             Failure::Ended(_) | Failure::Garbage(_) => {
                 tracing::warn!(resource, error = %failure, "cannot follow the API server; trying again");
