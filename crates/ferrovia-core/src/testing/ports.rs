@@ -1,6 +1,6 @@
 //! Service ports and node settings as planners get them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use crate::desired::{
     Delta, Desired, Endpoint, Frontend, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules,
     PortChange, ServicePort,
 };
+use crate::family::Family;
 use crate::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
 
 /// A node whose pods are in 10.244.1.0/24 and whose node ports answer on all addresses.
@@ -22,6 +23,17 @@ pub(crate) fn node() -> NodeRules {
         node_ports: NodePortAddresses::Any,
         health_checks: NodePortAddresses::Any,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+    }
+}
+
+/// A cluster without services.
+pub(crate) fn nothing(family: Family, node: NodeRules) -> Desired {
+    Desired {
+        family,
+        node: Arc::new(node),
+        ports: BTreeMap::new(),
+        health_checks: Arc::default(),
+        without_local: Default::default(),
     }
 }
 

@@ -23,13 +23,7 @@ struct Lab {
 impl Lab {
     /// On a machine where somebody else has rules.
     fn on(sim: Sim, options: IptablesOptions) -> Self {
-        let desired = Desired {
-            family: Family::V4,
-            node: Arc::new(node()),
-            ports: BTreeMap::new(),
-            health_checks: Arc::default(),
-            without_local: Default::default(),
-        };
+        let desired = ports::nothing(Family::V4, node());
         Self {
             desired,
             options,

@@ -61,13 +61,7 @@ struct Lab {
 
 impl Lab {
     fn on(sim: Sim, family: Family, options: IpvsOptions) -> Self {
-        let desired = Desired {
-            family,
-            node: Arc::new(node()),
-            ports: BTreeMap::new(),
-            health_checks: Arc::default(),
-            without_local: Default::default(),
-        };
+        let desired = ports::nothing(family, node());
         Self {
             desired,
             planner: IpvsPlanner::new(family, options.clone()),

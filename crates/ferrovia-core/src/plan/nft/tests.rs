@@ -1,6 +1,6 @@
 //! The planner against the stand-in kernel: any chain of changes ends where one full plan would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -35,13 +35,7 @@ struct Lab {
 
 impl Lab {
     fn unwritten() -> Self {
-        let desired = Desired {
-            family: Family::V4,
-            node: Arc::new(node()),
-            ports: BTreeMap::new(),
-            health_checks: Arc::default(),
-            without_local: Default::default(),
-        };
+        let desired = ports::nothing(Family::V4, node());
         Self {
             desired,
             planner: NftPlanner::new(Family::V4, true),

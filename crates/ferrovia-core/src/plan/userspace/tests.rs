@@ -81,16 +81,13 @@ struct Lab {
 
 impl Lab {
     fn new(options: UserspaceOptions, services: &[ServicePort]) -> Self {
-        let ports = services.iter().cloned();
+        let services = services.iter().cloned();
         let mut lab = Self {
             desired: Desired {
-                family: Family::V4,
-                node: Arc::new(node()),
-                ports: ports
+                ports: services
                     .map(|port| (port.key.clone(), Arc::new(port)))
                     .collect(),
-                health_checks: Arc::default(),
-                without_local: Default::default(),
+                ..ports::nothing(Family::V4, node())
             },
             planner: UserspacePlanner::new(Family::V4, options),
             sim: Sim::load(
