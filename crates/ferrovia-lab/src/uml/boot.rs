@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::job::{Job, VARIABLE};
+use super::xstate;
 use crate::folder::Folder;
 use crate::sys::{self, Readiness};
 
@@ -149,6 +150,10 @@ impl Guest {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if xstate::is_needed() {
+            let library = xstate::build(folder).map_err(failed("compile a library for ptrace"))?;
+            command.env("LD_PRELOAD", library);
+        }
         sys::lead_a_group_and_die_with_us(&mut command);
         let mut child = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NotInstalled(error),

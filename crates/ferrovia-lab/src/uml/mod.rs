@@ -11,6 +11,7 @@
 //! - `init`: the inner side, process 1.
 //! - `job`: what the one tells the other.
 //! - `modules`: which modules are loaded, and in what order.
+//! - `xstate`: what it needs on processors that are newer than it.
 //! - [`suite`]: tests that run inside.
 
 mod boot;
@@ -18,6 +19,7 @@ mod init;
 mod job;
 mod modules;
 pub mod suite;
+mod xstate;
 
 pub use boot::{Error, Machine};
 pub use init::become_init_if_asked;
