@@ -10,6 +10,8 @@
 #   make lint         formatting, clippy, docs, licences, tidiness
 #   make bless        write what the planner prints and the configuration becomes into the goldens (then review the diff)
 #   make chart        the Helm chart, by the helm on your PATH (BLESS=1: keeps what it renders for the other tests)
+#   make conformance  the daemon against a real kube-apiserver and etcd, which KUBEBUILDER_ASSETS names (ONLY=outage: some of it);
+#                     docs/conformance.md explains it
 #   make windows      check that what there is for Windows compiles for it
 #   make static       the program as one file that needs no library
 #   make dist         an archive with it, manual pages, completions and bill of materials; what container images are made of
@@ -23,7 +25,7 @@ CARGO ?= cargo
 KEEP ?=
 TARGET := $(or $(CARGO_TARGET_DIR),./target)
 
-.PHONY: demo test bench soak fuzz lint bless chart windows static dist deb sbom reproducible tools test-tools
+.PHONY: demo test bench soak fuzz lint bless chart conformance windows static dist deb sbom reproducible tools test-tools
 
 demo: tools
 	$(CARGO) build --quiet --release --bin ferrovia --bin ferrovia-demo
@@ -63,6 +65,11 @@ bless: test-tools
 
 chart:
 	$(CARGO) test --quiet -p ferrovia --test deploy helm -- --include-ignored --test-threads 1
+
+# Tests do not run in this folder.
+conformance: export KUBEBUILDER_ASSETS := $(if $(KUBEBUILDER_ASSETS),$(abspath $(KUBEBUILDER_ASSETS)))
+conformance: test-tools
+	$(CARGO) test --quiet -p ferrovia --test conformance -- --include-ignored $(ONLY)
 
 # Nothing is linked, so no other tools are needed. Neither the daemon nor the tests are for Windows.
 windows: export CARGO_BUILD_TARGET = x86_64-pc-windows-gnu

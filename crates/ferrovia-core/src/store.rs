@@ -4,6 +4,7 @@
 //! no clock. What becomes of the objects on this node is decided by the [builder](crate::desired::Builder).
 
 mod complaints;
+mod quota;
 mod slices;
 
 use std::borrow::Borrow;
@@ -14,12 +15,13 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use self::complaints::{Complaints, unusable};
+use self::quota::Quotas;
 use self::slices::SliceIndex;
 use crate::family::Family;
 use crate::model::node::Node;
 use crate::model::{
-    CreationTime, EndpointSlice, Names, Service, ServiceKey, SliceKey, Warning, fold_nested,
-    mirror, namespace_or_default, service_cidrs,
+    CreationTime, EndpointSlice, Names, Service, ServiceKey, ServicePolicy, SliceKey, Warning,
+    fold_nested, mirror, namespace_or_default, service_cidrs,
 };
 use crate::pod::PodMark;
 use crate::wire::{self, Kind, Object};
@@ -61,6 +63,8 @@ pub struct Touched {
     pub triggers: Triggers,
     /// The node or something that holds for all services changed.
     pub node: bool,
+    /// What authors should know that no single event is about.
+    pub warnings: Vec<Warning>,
 }
 
 /// Trigger times by Service and family, some of the oldest of each. Only of changes after the first list: before, they tell how old the
@@ -88,7 +92,9 @@ pub(crate) struct Age {
 pub struct Store {
     node_name: String,
     node: Option<Node>,
+    policy: ServicePolicy,
     services: HashMap<ServiceKey, Known>,
+    quotas: Quotas,
     slices: SliceIndex,
     service_cidrs: BTreeMap<String, Box<[IpNet]>>,
     names: Names,
@@ -106,11 +112,18 @@ struct Known {
 }
 
 impl Store {
-    /// An empty store for the node of this name.
+    /// An empty store for the node of this name, where Services are served as by default.
     pub fn new(node_name: &str) -> Self {
+        Self::with_policy(node_name, ServicePolicy::default())
+    }
+
+    /// An empty store for the node of this name.
+    pub fn with_policy(node_name: &str, policy: ServicePolicy) -> Self {
         Self {
             node_name: node_name.into(),
             node: None,
+            quotas: Quotas::new(policy.limits.external_ip_frontends_per_namespace),
+            policy,
             services: HashMap::new(),
             slices: SliceIndex::default(),
             service_cidrs: BTreeMap::new(),
@@ -150,6 +163,7 @@ impl Store {
 
     /// What was touched since the last call.
     pub fn take_touched(&mut self) -> Touched {
+        self.settle_quotas();
         std::mem::take(&mut self.touched)
     }
 
@@ -230,6 +244,7 @@ impl Store {
             Kind::Service => {
                 let key = ServiceKey::new(namespace, name);
                 if self.services.remove(&key).is_some() {
+                    self.quotas.remove(&key);
                     touched.services.insert(key);
                 }
             }
@@ -254,7 +269,7 @@ impl Store {
     }
 
     fn apply_service(&mut self, object: &wire::Service) -> Vec<Warning> {
-        match Service::parse(object) {
+        match Service::parse(object, &self.policy) {
             Ok((service, warnings)) => {
                 self.put_service(service);
                 warnings
@@ -271,10 +286,14 @@ impl Store {
     fn put_service(&mut self, mut service: Service) {
         service.share_names(&mut self.names);
         service.key = self.shared_key(service.key);
-        if let Some(known) = self.services.get_mut(&service.key) {
-            if *known.service != service {
-                self.touched.services.insert(service.key.clone());
+        let key = service.key.clone();
+        if let Some(known) = self.services.get_mut(&key) {
+            // One that has not all its external IPs is compared as its object was.
+            let before = self.quotas.original(&key).unwrap_or(&known.service);
+            if **before != service {
                 known.service = Arc::new(service);
+                self.quotas.put(&known.service, known.appeared);
+                self.touched.services.insert(key);
             }
             return;
         }
@@ -282,15 +301,28 @@ impl Store {
         if self.listed.contains(&Kind::Service) {
             self.appearances += 1;
         }
-        let key = service.key.clone();
+        let service = Arc::new(service);
+        self.quotas.put(&service, self.appearances);
         self.touched.services.insert(key.clone());
         self.services.insert(
             key,
             Known {
-                service: Arc::new(service),
+                service,
                 appeared: self.appearances,
             },
         );
+    }
+
+    /// Gives Services the external IPs that they may have.
+    fn settle_quotas(&mut self) {
+        let (grants, warnings) = self.quotas.settle();
+        for grant in grants {
+            if let Some(known) = self.services.get_mut(&grant.key) {
+                known.service = grant.service;
+                self.touched.services.insert(grant.key);
+            }
+        }
+        self.touched.warnings.extend(warnings);
     }
 
     /// The copy of a Service's name that is in use already. Its slices may have come before it.

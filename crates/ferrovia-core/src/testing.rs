@@ -86,7 +86,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(settings: Settings) -> Self {
-        let mut store = Store::new(NODE);
+        let mut store = Store::with_policy(NODE, settings.services.clone());
         for kind in Kind::ALL {
             store.handle(Event::Listed(kind));
         }

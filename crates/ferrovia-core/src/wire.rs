@@ -4,6 +4,7 @@
 //! so nothing here can be trusted; [`model`](crate::model) turns them into objects that are right by construction.
 
 mod object;
+pub mod protobuf;
 
 use std::collections::BTreeMap;
 

@@ -64,6 +64,16 @@ struct Nature {
 /// All of them. `bound` is the userspace mode with bound portals.
 const NATURES: [Nature; 14] = [
     Nature {
+        what: "a Service whose node port has the number of its own port at an address of the node is reached there by either",
+        modes: &["iptables"],
+        explains: |a, b| {
+            let kinds = [frontend(a), frontend(b)];
+            kinds.contains(&Some(FrontendKind::NodePort))
+                && kinds[0] != kinds[1]
+                && !kinds.contains(&None)
+        },
+    },
+    Nature {
         what: "ports that no Service has, and cluster IPs that nobody has, are a matter of each mode",
         modes: &["iptables", "ipvs", "userspace", "bound"],
         explains: |a, b| {
@@ -100,16 +110,6 @@ const NATURES: [Nature; 14] = [
             a.cause == Cause::Unknown
                 && is_refusal(b)
                 && frontend(b) == Some(FrontendKind::NodePort)
-        },
-    },
-    Nature {
-        what: "a Service that lists an address of the node leaves less, or more, to node ports",
-        modes: &["iptables", "ipvs", "userspace", "bound"],
-        explains: |a, b| {
-            let kinds = [frontend(a), frontend(b)];
-            kinds.contains(&Some(FrontendKind::NodePort))
-                && kinds[0] != kinds[1]
-                && !kinds.contains(&None)
         },
     },
     Nature {

@@ -10,6 +10,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(target_os = "linux")]
+use crate::signal;
+
 /// Why a program did not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -87,12 +90,23 @@ pub fn output<A: AsRef<OsStr>>(
     input: String,
     limits: Limits,
 ) -> Result<Output, Error> {
+    let mut command = Command::new(program);
+    command.args(args);
+    output_of(command, input, limits)
+}
+
+/// The same for a command with an environment of its own.
+///
+/// # Errors
+/// If it cannot be run, takes too long, or prints too much.
+pub fn output_of(mut command: Command, input: String, limits: Limits) -> Result<Output, Error> {
+    let program = PathBuf::from(command.get_program());
     let failed = |cause| Error::Run {
-        program: program.to_owned(),
+        program: program.clone(),
         cause,
     };
-    let mut child = Command::new(program)
-        .args(args)
+    detach(&mut command);
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -100,14 +114,34 @@ pub fn output<A: AsRef<OsStr>>(
         .map_err(failed)?;
     let outcome = converse(&mut child, input, limits);
     if !matches!(outcome, Ok(Some(_))) {
-        // Whatever went wrong, no process of ours stays behind. That it ended by itself just now is no matter.
-        let _ = child.kill();
+        // Whatever went wrong, no process of ours stays behind, nor one that it started.
+        kill(&mut child);
         let _ = child.wait();
     }
     outcome.map_err(failed)?.ok_or_else(|| Error::TimedOut {
-        program: program.to_owned(),
+        program: program.clone(),
         limit: limits.time,
     })
+}
+
+#[cfg(target_os = "linux")]
+fn detach(command: &mut Command) {
+    signal::detach(command);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn detach(_command: &mut Command) {}
+
+/// Before it is waited for.
+#[cfg(target_os = "linux")]
+fn kill(child: &mut Child) {
+    signal::kill_group(child.id());
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kill(child: &mut Child) {
+    // That it ended by itself just now is no matter.
+    let _ = child.kill();
 }
 
 /// Feeds the program and listens to it until it ends; `None` at the deadline.
@@ -232,6 +266,39 @@ mod tests {
             assert!(matches!(error, Error::TimedOut { .. }), "{script}: {error}");
             assert!(started.elapsed() < Duration::from_secs(10), "{script}");
         }
+    }
+
+    #[test]
+    fn what_a_hanging_program_started_is_killed_too() {
+        let folder = std::env::temp_dir().join(format!("ferrovia-exec-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let number = folder.join("number");
+        let script = format!("sleep 1000 & echo $! > {}; wait", number.display());
+        let error = shell(&script, "", Duration::from_secs(2)).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        let grandchild = std::fs::read_to_string(&number).unwrap();
+        let process = PathBuf::from(format!("/proc/{}/stat", grandchild.trim()));
+        let is_gone = || match std::fs::read_to_string(&process) {
+            // A process that is dead and was not waited for.
+            Ok(state) => state.contains(") Z "),
+            Err(_) => true,
+        };
+        let started = Instant::now();
+        while !is_gone() {
+            assert!(started.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(10));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_program_gets_signals_that_we_hold_back() {
+        let masks = thread::spawn(|| {
+            signal::Termination::block().unwrap();
+            shell("grep SigBlk /proc/self/status", "", LONG).unwrap()
+        });
+        let masks = masks.join().unwrap();
+        assert_eq!(masks.trim(), "SigBlk:\t0000000000000000");
     }
 
     #[test]

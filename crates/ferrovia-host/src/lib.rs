@@ -8,7 +8,7 @@
 //! - Under them: [`netlink`] is the one codec for every netlink family, [`exec`] runs other programs.
 //! - The node: [`addr`] reads its addresses, [`sysctl`] its settings, [`conntrack`] its connections; [`probe`] says at start what the kernel
 //!   lacks, [`survey`] reads what the node looks like, [`scratch`] makes a small network of its own to try rules out in.
-//! - The process: [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
+//! - The process: [`owner`] makes sure that one daemon at a time writes, [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
 #![deny(unsafe_code)]
 
 mod balance;
@@ -38,6 +38,8 @@ pub mod netlink;
 #[cfg(target_os = "linux")]
 pub mod nft;
 #[cfg(target_os = "linux")]
+pub mod owner;
+#[cfg(target_os = "linux")]
 pub mod portals;
 #[cfg(target_os = "linux")]
 pub mod privileges;
@@ -49,6 +51,8 @@ mod rtnetlink;
 pub mod scratch;
 #[cfg(target_os = "linux")]
 pub mod signal;
+#[cfg(target_os = "linux")]
+mod sockopt;
 #[cfg(target_os = "linux")]
 pub mod survey;
 #[cfg(target_os = "linux")]

@@ -8,7 +8,7 @@
 )]
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, fs, io, thread};
 
 pub use caps::Capability;
@@ -135,13 +135,22 @@ pub enum DropError {
 /// If the kernel refuses, or if another thread is running that may do more.
 pub fn drop_capabilities(keep: &[Capability]) -> Result<(), DropError> {
     drop_in_this_thread(keep)?;
-    let names = threads_with_more(keep).map_err(DropError::Threads)?;
-    if names.is_empty() {
-        Ok(())
-    } else {
-        Err(DropError::Kept { names })
+    let start = Instant::now();
+    loop {
+        let names = threads_with_more(keep).map_err(DropError::Threads)?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        if start.elapsed() >= ENDING_LIMIT {
+            return Err(DropError::Kept { names });
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// How long threads that are about to end are waited for. The threads that read a program's output are not joined, so they may still be
+/// there for a moment after it.
+const ENDING_LIMIT: Duration = Duration::from_secs(1);
 
 /// Gives up, for good, every capability but these, for this thread and what it will start.
 ///

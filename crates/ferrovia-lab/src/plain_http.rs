@@ -61,7 +61,13 @@ pub fn try_request(
     body: &str,
 ) -> std::io::Result<Reply> {
     let mut stream = connect(address)?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+    {
+        head += &format!("Host: {address}\r\n");
+    }
     if !body.is_empty() {
         head += &format!("Content-Length: {}\r\n", body.len());
     }

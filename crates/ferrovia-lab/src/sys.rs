@@ -237,6 +237,15 @@ pub(crate) fn bound_socket(kind: SocketKind, local: SocketAddr) -> io::Result<Ow
     Ok(socket)
 }
 
+/// Opens a socket for IPv4 packets whose header the sender writes.
+pub(crate) fn raw_sender() -> io::Result<OwnedFd> {
+    let class = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes three integers.
+    let fd = checked(unsafe { libc::socket(libc::AF_INET, class, libc::IPPROTO_RAW) })?;
+    // SAFETY: the call above returned this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Opens a socket to the kernel's links, addresses and routes, in the calling thread's namespace.
 pub(crate) fn route_socket() -> io::Result<OwnedFd> {
     let class = libc::SOCK_RAW | libc::SOCK_CLOEXEC;

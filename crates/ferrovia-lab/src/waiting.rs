@@ -35,14 +35,28 @@ pub fn wait<T>(attempt: impl FnMut() -> Result<T, String>) -> T {
 /// # Panics
 /// With the last reason, if it does not succeed in time.
 #[track_caller]
-pub fn wait_at_most<T>(limit: Duration, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+pub fn wait_at_most<T>(limit: Duration, attempt: impl FnMut() -> Result<T, String>) -> T {
+    match try_at_most(limit, attempt) {
+        Ok(value) => value,
+        Err(reason) => panic!("{reason}"),
+    }
+}
+
+/// The same for callers that can add to the reason.
+///
+/// # Errors
+/// With the last reason, if it does not succeed in time.
+pub fn try_at_most<T>(
+    limit: Duration,
+    mut attempt: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
     let start = Instant::now();
     loop {
         match attempt() {
-            Ok(value) => return value,
-            Err(reason) => assert!(start.elapsed() < limit, "{reason}"),
+            Ok(value) => return Ok(value),
+            Err(reason) if start.elapsed() >= limit => return Err(reason),
+            Err(_) => thread::sleep(PAUSE),
         }
-        thread::sleep(PAUSE);
     }
 }
 

@@ -23,6 +23,7 @@ pub mod mode;
 pub mod notice;
 mod paragraph;
 pub mod source;
+pub mod sweep;
 pub mod sync;
 pub mod version;
 pub mod web;

@@ -5,6 +5,7 @@ mod iptables;
 mod ipvs;
 mod localhost;
 mod nftables;
+mod remove;
 mod troubles;
 mod userspace;
 
@@ -17,12 +18,13 @@ use ferrovia_core::difference::Difference;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::trace::in_kernel::KernelObject;
 use ferrovia_core::trace::{Trace, TraceMode};
-use ferrovia_host::iptables::Removed;
+use ferrovia_host::nft::Connection;
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
 pub use self::iptables::IptablesSettings;
 pub use self::localhost::{trace_mode, with_localhost_node_ports};
+pub use self::remove::{RemovedAll, TakenOver, remove_all};
 pub use self::userspace::UserspaceMode;
 use crate::config::{Config, IpvsSettings, ModeName};
 use crate::counters::kernel::{IpvsCounts, NftCounts};
@@ -59,14 +61,15 @@ pub struct Installed {
     pub take_over: TakeOver,
     /// The proxies of this process, for those who read their figures. A mode that leaves all to the kernel has none.
     pub proxies: Directory,
+    /// The way to the sets that packets fill, where the mode has any.
+    pub filled_sets: Option<Connection>,
 }
 
 /// Makes a [`Watcher`] that hears everything from then on.
 pub type Listen = Box<dyn FnOnce() -> Result<Box<dyn Watcher>, SyncError> + Send>;
 
-/// Removes rules of others and answers with what was removed, in words. After a failure it can be called again. It may wait so long for
-/// connections that would end with what is removed.
-pub type TakeOver = Box<dyn FnMut(Duration) -> Result<Vec<String>, SyncError> + Send>;
+/// Removes rules of others. After a failure it can be called again. It may wait so long for connections that would end with what is removed.
+pub type TakeOver = Box<dyn FnMut(Duration) -> Result<TakenOver, SyncError> + Send>;
 
 /// Waits for other people's changes to what a mode has written.
 pub trait Watcher: Send {
@@ -268,30 +271,10 @@ fn summed_up(counts: impl Counts + 'static, inputs: Inputs) -> ReadConnections {
     Box::new(move |out| totals.read(out))
 }
 
-/// What [`remove_all`] did.
-pub struct RemovedAll {
-    /// What was removed.
-    pub in_words: Vec<String>,
-    /// No iptables tools were found, so nobody knows whether their chains are there.
-    pub no_tools: bool,
-}
-
-/// Removes what the modes have written, and with `predecessors` what a kube-proxy has.
-///
-/// Chains of ours cannot be told from a kube-proxy's, nor can servers and sets of the ipvs mode, so they go only with that.
-pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
-    let mut removed = RemovedAll {
-        in_words: nftables::remove(predecessors)?,
-        no_tools: false,
-    };
-    removed.in_words.extend(userspace::remove()?);
-    if predecessors {
-        removed.in_words.extend(ipvs::remove(Duration::ZERO)?);
-        let chains = iptables_tools::remove_leftovers()?;
-        removed.in_words.extend(in_words(&chains));
-        removed.no_tools = chains.tools.is_empty();
-    }
-    Ok(removed)
+/// Marks the iptables chains that a mode has written as ours: their names are kube-proxy's.
+fn mark(backend: iptables_tools::Backend) -> Result<Vec<String>, SyncError> {
+    iptables_tools::mark(backend, &probe::supported_families())?;
+    Ok(Vec::new())
 }
 
 /// Finds the iptables tools for a mode that writes rules with them, and tells people which these are.
@@ -305,12 +288,6 @@ fn detect_tools(
         tracing::warn!("{warning}");
     }
     Ok(detected)
-}
-
-/// What the tools removed, or found.
-pub fn in_words(removed: &Removed) -> Vec<String> {
-    let tools = removed.tools.iter().filter(|tool| !tool.is_empty());
-    tools.map(ToString::to_string).collect()
 }
 
 /// Nobody tells us when somebody changes iptables rules; the check every sync period finds it.

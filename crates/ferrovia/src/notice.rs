@@ -24,8 +24,10 @@ pub struct Notice {
 pub enum Regarding {
     /// This node.
     Node,
-    /// A Service.
+    /// A Service, as far as this node is concerned.
     Service(ServiceKey),
+    /// A Service, of which every node says the same: it becomes one event, whichever node is first.
+    ServiceEverywhere(ServiceKey),
 }
 
 /// How bad it is, spelled as the API spells it.

@@ -45,8 +45,12 @@ fn flow(number: u16, service: &str, endpoint: &str) -> Entry {
 }
 
 fn started() -> (Cleaner, Receiver<Cleaned>) {
+    started_with_pace(Duration::ZERO)
+}
+
+fn started_with_pace(pace: Duration) -> (Cleaner, Receiver<Cleaned>) {
     let (sender, reports) = mpsc::channel();
-    let cleaner = Cleaner::start(move |cleaned| {
+    let cleaner = Cleaner::start(pace, move |cleaned| {
         sender.send(cleaned).ok();
     });
     (cleaner.unwrap(), reports)
@@ -156,6 +160,76 @@ fn the_thread_ends_with_its_grip_even_in_the_middle_of_work() {
         drop(cleaner);
         let last = reports.iter().last();
         assert!(last.is_none_or(|report| report.result.unwrap().total() == 0));
+        assert_eq!(endpoints(), [at(OLD)]);
+    });
+}
+
+#[test]
+fn changes_in_quick_succession_are_cleaned_up_together() {
+    const PACE: Duration = Duration::from_secs(2);
+    in_namespace(|| {
+        let (cleaner, reports) = started_with_pace(PACE);
+        let begin = Instant::now();
+        create((1..=11).map(|n| flow(n, SERVICE, &format!("10.244.1.{n}:53")))).unwrap();
+        cleaner.submit(change(SERVICE, &["10.244.1.1:53", NEW], &[NEW]));
+        let first = removed(&reports);
+        assert_eq!(first, 11, "all that the service does not have");
+        for n in 1..=10 {
+            let gone = format!("10.244.2.{n}:53");
+            create([flow(n, OTHER_SERVICE, &gone)].into_iter()).unwrap();
+            cleaner.submit(change(OTHER_SERVICE, &[&gone, NEW], &[NEW]));
+        }
+        let mut rounds = 0;
+        let mut total = 0;
+        while total < 10 {
+            total += removed(&reports);
+            rounds += 1;
+        }
+        // One round, unless this thread was kept from running for longer than the pace.
+        let most = begin.elapsed().as_secs() / PACE.as_secs();
+        assert!(
+            rounds <= most.max(1),
+            "{rounds} rounds in {:?}",
+            begin.elapsed()
+        );
+        assert!(begin.elapsed() >= PACE, "the second round came too early");
+    });
+}
+
+#[test]
+fn endpoints_that_join_cause_no_round() {
+    in_namespace(|| {
+        create([flow(1, OTHER_SERVICE, OLD)].into_iter()).unwrap();
+        let (cleaner, reports) = started();
+        cleaner.submit(change(SERVICE, &[OLD], &[OLD, NEW]));
+        cleaner.submit(change(OTHER_SERVICE, &[OLD, NEW], &[NEW]));
+        assert_eq!(removed(&reports), 1);
+        cleaner.submit(change(SERVICE, &[OLD], &[OLD, NEW]));
+        drop(cleaner);
+        assert_eq!(reports.iter().count(), 0, "only removals were looked for");
+    });
+}
+
+#[test]
+fn endpoint_that_returns_while_its_flows_are_looked_for_keeps_them() {
+    in_namespace(|| {
+        create([flow(1, SERVICE, OLD), flow(2, OTHER_SERVICE, OLD)].into_iter()).unwrap();
+        let (cleaner, reports) = started();
+        let sync = cleaner.syncing();
+        cleaner.submit(change(SERVICE, &[OLD, NEW], &[NEW]));
+        cleaner.submit(change(OTHER_SERVICE, &[OLD, NEW], &[NEW]));
+        assert!(
+            reports.recv_timeout(Duration::from_millis(200)).is_err(),
+            "nothing is deleted meanwhile"
+        );
+        // Endpoints only join, which by itself is no reason to look.
+        cleaner.submit(change(SERVICE, &[NEW], &[NEW, OLD]));
+        drop(sync);
+        let mut total = 0;
+        while total == 0 {
+            total = removed(&reports);
+        }
+        assert_eq!(total, 1, "the other service's");
         assert_eq!(endpoints(), [at(OLD)]);
     });
 }

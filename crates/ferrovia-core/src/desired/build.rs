@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::claims::{Claim, Claims, Standing};
+use super::claims::{Claim, Claims, Moved, Standing};
 use super::health::{WithoutLocal, health_check, set_health_check};
-use super::port::{Context, claims, explain, frontends, port_key, service_port};
+use super::loss::report;
+use super::port::{Context, claims, explain, frontends, port_key, service_port, stake};
 use super::select::Here;
 use super::{Delta, Desired, Explained, Frontend, PortChange, ServicePort, Settings, node};
 use crate::family::{Family, PerFamily};
@@ -75,15 +76,22 @@ impl Builder {
         touched: Touched,
         local_addresses: &[IpAddr],
     ) -> Update {
-        let mut update = Update::default();
-        self.update_node(store, local_addresses, &mut update);
+        let mut update = Update {
+            warnings: touched.warnings,
+            ..Update::default()
+        };
+        let node_ports_moved = self.update_node(store, local_addresses, &mut update);
         // All claims first: who has what must not depend on the order in which services are looked at.
         let mut affected = touched.services;
-        let mut rivals = BTreeSet::new();
+        let mut moved = Moved::default();
         for key in &affected {
-            rivals.extend(self.restate_claims(store, key));
+            self.restate_claims(store, key, &mut moved);
         }
-        affected.extend(rivals);
+        affected.extend(self.at_node_ports(&moved.node_ports));
+        affected.extend(moved.services);
+        if node_ports_moved {
+            affected.extend(self.with_outside_addresses());
+        }
         if self.has_moved(store) {
             affected.extend(self.claimed.keys().cloned());
         }
@@ -141,11 +149,21 @@ impl Builder {
         }
     }
 
-    /// Cheap enough to be done at every update, which is how a change of interface addresses is noticed.
-    fn update_node(&mut self, store: &Store, local_addresses: &[IpAddr], update: &mut Update) {
+    /// Cheap enough to be done at every update, which is how a change of interface addresses is noticed. True if node ports answer on other
+    /// addresses than before.
+    fn update_node(
+        &mut self,
+        store: &Store,
+        local_addresses: &[IpAddr],
+        update: &mut Update,
+    ) -> bool {
+        let mut node_ports_moved = false;
         for family in Family::ALL {
             let rules = node::rules(&self.settings, store, local_addresses, family);
-            if *self.desired[family].node != rules {
+            let known = &self.desired[family].node;
+            if **known != rules {
+                node_ports_moved |=
+                    known.addresses != rules.addresses || known.node_ports != rules.node_ports;
                 self.desired[family].node = Arc::new(rules);
                 update.deltas[family].node = true;
             }
@@ -157,6 +175,29 @@ impl Builder {
             }
             self.told_open[family] = open;
         }
+        node_ports_moved
+    }
+
+    /// The services that have one of these node ports' numbers at an address where node ports answer.
+    fn at_node_ports(
+        &self,
+        node_ports: &BTreeSet<(Family, u16, Protocol)>,
+    ) -> BTreeSet<ServiceKey> {
+        let mut found = BTreeSet::new();
+        for (family, number, protocol) in node_ports {
+            let addresses = self.desired[*family].node.node_port_addresses();
+            let winners = addresses
+                .filter_map(|ip| self.claims.winner(&Claim::Address(ip, *number, *protocol)));
+            found.extend(winners.map(|port| port.service.clone()));
+        }
+        found
+    }
+
+    /// The services that claim addresses beyond their cluster IPs.
+    fn with_outside_addresses(&self) -> impl Iterator<Item = ServiceKey> {
+        let services = self.claimed.iter();
+        let reachable = services.filter(|(_, (service, _))| service.outside.is_some());
+        reachable.map(|(key, _)| key.clone())
     }
 
     /// Notes where we are; true if that is news.
@@ -168,8 +209,8 @@ impl Builder {
         std::mem::replace(&mut self.whereabouts, now) != self.whereabouts
     }
 
-    /// Makes the claims of a service what they are now. Answers with the services that won or lost something.
-    fn restate_claims(&mut self, store: &Store, key: &ServiceKey) -> BTreeSet<ServiceKey> {
+    /// Makes the claims of a service what they are now, and notes what that moves.
+    fn restate_claims(&mut self, store: &Store, key: &ServiceKey, moved: &mut Moved) {
         let appeared = store.age(key).map(|age| age.appeared);
         let new = store.service(key).cloned().zip(appeared);
         let old = match &new {
@@ -181,10 +222,10 @@ impl Builder {
             && Arc::ptr_eq(old, new)
             && before == now
         {
-            return BTreeSet::new();
+            return;
         }
         let Some((service, appeared)) = new.as_ref().or(old.as_ref()) else {
-            return BTreeSet::new();
+            return;
         };
         let age = Age {
             created: service.created,
@@ -192,9 +233,10 @@ impl Builder {
         };
         let claims_of = |known: &Option<(Arc<Service>, u64)>| {
             let service = known.as_ref().map(|(service, _)| service);
-            service.map_or_else(Vec::new, |it| claims(it, self.settings.external_ips))
+            service.map_or_else(Vec::new, |it| claims(it))
         };
-        self.claims.restate(&claims_of(&old), &claims_of(&new), age)
+        self.claims
+            .restate(&claims_of(&old), &claims_of(&new), age, moved);
     }
 
     /// The ports of a service as they should be, in key order; none if it is gone or not of this family.
@@ -231,15 +273,19 @@ impl Builder {
         lost: &mut Warnings<'_>,
     ) -> Box<[Frontend]> {
         let key = port_key(service, port);
-        let mut wanted = frontends(service, port, family, self.settings.external_ips);
+        let mut wanted = frontends(service, port, family);
+        let node = &self.desired[family].node;
         wanted.retain(|frontend| {
-            let claim = Claim::of(*frontend, family, port.protocol);
-            match self.claims.standing(&claim, &key) {
+            let at = frontend.address();
+            let node_port = at
+                .filter(|at| node.answers_node_ports(at.ip()))
+                .map(|at| Claim::NodePort(family, at.port(), port.protocol));
+            let stake = stake(*frontend, family, &key);
+            match self.claims.standing(&stake, node_port.as_ref()) {
                 Standing::Wins => true,
-                Standing::Loses { to, news } => {
+                Standing::Loses { to, by, news } => {
                     if news {
-                        let (field, problem) = loss(&key, *frontend, family, &to);
-                        lost.add(field, problem);
+                        report(*frontend, &stake, family, &to, by, lost);
                     }
                     false
                 }
@@ -314,27 +360,8 @@ fn open_warning(node_name: &str, family: Family) -> Warning {
         problem: format!(
             "no usable {family} address is known, so {family} node ports answer on every local address and not on the primary one"
         ),
+        operator_detail: None,
     }
-}
-
-/// What the author of a Service that does not get a frontend is told: the field, and who has it.
-fn loss(
-    key: &PortKey,
-    frontend: Frontend,
-    family: Family,
-    winner: &PortKey,
-) -> (&'static str, String) {
-    let (field, what) = match frontend {
-        Frontend::ClusterIp(address) => ("spec.clusterIP", address.to_string()),
-        Frontend::ExternalIp(address) => ("spec.externalIPs", address.to_string()),
-        Frontend::LoadBalancer(address) => ("status.loadBalancer.ingress", address.to_string()),
-        Frontend::NodePort(port) => ("spec.ports", format!("{family} node port {port}")),
-    };
-    let problem = format!(
-        "{what}/{} of {key} is not served: {winner} claimed it first",
-        key.protocol
-    );
-    (field, problem)
 }
 
 #[cfg(test)]

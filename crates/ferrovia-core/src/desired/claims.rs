@@ -1,7 +1,11 @@
 //! Who has which address and port, where several services want the same.
 //!
-//! The API server keeps cluster IPs and node ports unique, but external IPs are free text and files have no API server. The older claim
-//! wins, so nobody can take over an address by claiming it later; the loser loses only that frontend, and gets it once the winner goes.
+//! The API server keeps cluster IPs and node ports unique, but external IPs are free text and files have no API server. A claim ranks by who
+//! assigned it ([`Rank`]), so an author cannot list an address before the API server assigns it to another Service and keep it. Among equals the older
+//! claim wins, so an address cannot be taken over by claiming it later. The loser loses only that frontend, and gets it once the winner goes.
+//!
+//! A node port is an address and port too, on each address of the node where node ports answer. Which addresses these are changes at any
+//! time, so such a conflict is looked up when it matters ([`Claims::standing`]) instead of being kept as a claim for each address.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,7 +13,7 @@ use std::net::IpAddr;
 
 use super::Frontend;
 use crate::family::Family;
-use crate::model::{PortKey, Protocol, ServiceKey};
+use crate::model::{CreationTime, PortKey, Protocol, ServiceKey};
 use crate::store::Age;
 
 /// What only one service port can have.
@@ -35,12 +39,51 @@ impl Claim {
     }
 }
 
+/// Who assigned what a service port claims. Sorts by precedence, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Rank {
+    /// The API server: cluster IPs and node ports.
+    ApiServer,
+    /// A controller, in the Service's status: addresses of load balancers.
+    Controller,
+    /// The author of the Service, in free text: external IPs.
+    Author,
+}
+
+impl Rank {
+    /// Who assigns frontends of this type.
+    pub(super) fn of(frontend: Frontend) -> Self {
+        match frontend {
+            Frontend::ClusterIp(_) | Frontend::NodePort(_) => Self::ApiServer,
+            Frontend::LoadBalancer(_) => Self::Controller,
+            Frontend::ExternalIp(_) => Self::Author,
+        }
+    }
+}
+
+/// A claim as one service port makes it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stake {
+    pub(super) claim: Claim,
+    pub(super) port: PortKey,
+    pub(super) rank: Rank,
+}
+
 /// Every claim and who makes it.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     claimants: HashMap<Claim, Claimants>,
-    /// Those whose author has been told that they lose.
-    told: HashSet<(Claim, PortKey)>,
+    /// Those whose author knows that they lose.
+    reported: HashSet<(Claim, PortKey)>,
+}
+
+/// What a change of claims moved.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// The services that won or lost something.
+    pub(super) services: BTreeSet<ServiceKey>,
+    /// The node ports that changed hands, which may matter to services that list the node's addresses.
+    pub(super) node_ports: BTreeSet<(Family, u16, Protocol)>,
 }
 
 /// How a claim stands for one of its claimants.
@@ -52,61 +95,98 @@ pub(super) enum Standing {
     Loses {
         /// The one who has it.
         to: PortKey,
+        /// Why that one has it.
+        by: Basis,
         /// It did not lose when it was last asked.
         news: bool,
     },
 }
 
+/// Why one of several has what they all claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The API server assigned it the address.
+    ClusterIp,
+    /// The API server assigned it the port.
+    NodePort,
+    /// A controller assigned it the address.
+    LoadBalancer,
+    /// It is the older of equals.
+    Age,
+}
+
 impl Claims {
-    /// Replaces the claims of one service, each list sorted. Answers with the services that won or lost something by it.
+    /// Replaces the claims of one service, each list sorted. Notes what that moved.
     ///
-    /// Claims that stay are left alone, so that a loser is told only once.
-    pub(super) fn restate(
-        &mut self,
-        old: &[(Claim, PortKey)],
-        new: &[(Claim, PortKey)],
-        age: Age,
-    ) -> BTreeSet<ServiceKey> {
-        let mut moved = BTreeSet::new();
-        let is_new = |entry| new.binary_search(entry).is_ok();
-        let withdrawn = old.iter().filter(|entry| !is_new(entry));
-        for entry @ (claim, port) in withdrawn.chain(new) {
-            let claimants = self.claimants.entry(*claim).or_default();
+    /// Claims that stay are left alone, so that a loss is reported only once.
+    pub(super) fn restate(&mut self, old: &[Stake], new: &[Stake], age: Age, moved: &mut Moved) {
+        let is_new = |stake| new.binary_search(stake).is_ok();
+        let withdrawn = old.iter().filter(|stake| !is_new(stake));
+        for stake in withdrawn.chain(new) {
+            let claimants = self.claimants.entry(stake.claim).or_default();
             let before = claimants.winner().cloned();
-            if old.binary_search(entry).is_ok() {
-                claimants.withdraw(port);
+            if old.binary_search(stake).is_ok() {
+                claimants.withdraw(&stake.port);
             }
-            if is_new(entry) {
-                claimants.stake(Claimant {
-                    port: port.clone(),
-                    age,
-                });
+            if is_new(stake) {
+                claimants.stake(Claimant::new(stake.port.clone(), stake.rank, age));
             } else {
-                self.told.remove(entry);
+                self.reported.remove(&(stake.claim, stake.port.clone()));
             }
             let after = claimants.winner();
             if before.as_ref() != after {
-                moved.extend(before.iter().chain(after).map(|port| port.service.clone()));
+                let winners = before.iter().chain(after);
+                let services = winners.map(|port| port.service.clone());
+                moved.services.extend(services);
+                if let Claim::NodePort(family, number, protocol) = stake.claim {
+                    moved.node_ports.insert((family, number, protocol));
+                }
             }
             if after.is_none() {
-                self.claimants.remove(claim);
+                self.claimants.remove(&stake.claim);
             }
         }
-        moved
     }
 
-    /// How a claim stands for one of those who make it.
-    pub(super) fn standing(&mut self, claim: &Claim, port: &PortKey) -> Standing {
-        let winner = self.claimants.get(claim).and_then(Claimants::winner);
-        let key = || (*claim, port.clone());
-        match winner.filter(|winner| *winner != port) {
-            Some(to) => Standing::Loses {
-                to: to.clone(),
-                news: self.told.insert(key()),
+    /// Who has what is claimed.
+    pub(super) fn winner(&self, claim: &Claim) -> Option<&PortKey> {
+        self.claimants.get(claim)?.winner()
+    }
+
+    /// Another service port that has what this one claims, and why.
+    fn rival(&self, stake: &Stake) -> Option<(&PortKey, Basis)> {
+        let winner = self.claimants.get(&stake.claim)?.first()?;
+        let basis = match winner.rank() {
+            Rank::ApiServer if stake.rank > Rank::ApiServer => Basis::ClusterIp,
+            Rank::Controller if stake.rank > Rank::Controller => Basis::LoadBalancer,
+            _ => Basis::Age,
+        };
+        (winner.port != stake.port).then_some((&winner.port, basis))
+    }
+
+    /// Another service port whose node port answers where this one claims an address.
+    fn rival_node_port(&self, stake: &Stake, node_port: Option<&Claim>) -> Option<&PortKey> {
+        let node_port = node_port.filter(|_| stake.rank > Rank::ApiServer)?;
+        let winner = self.winner(node_port)?;
+        (*winner != stake.port).then_some(winner)
+    }
+
+    /// How a claim stands for one of those who make it. A node port that answers at the same address goes before claims of a lower rank, unless
+    /// it is the same service port's.
+    pub(super) fn standing(&mut self, stake: &Stake, node_port: Option<&Claim>) -> Standing {
+        let by_node_port = || Some((self.rival_node_port(stake, node_port)?, Basis::NodePort));
+        let winner = self.rival(stake).or_else(by_node_port);
+        let winner = winner.map(|(port, by)| (port.clone(), by));
+        let key = || (stake.claim, stake.port.clone());
+        match winner {
+            Some((to, by)) => Standing::Loses {
+                to,
+                by,
+                news: self.reported.insert(key()),
             },
             None => {
-                if !self.told.is_empty() {
-                    self.told.remove(&key());
+                if !self.reported.is_empty() {
+                    self.reported.remove(&key());
                 }
                 Standing::Wins
             }
@@ -127,9 +207,9 @@ enum Claimants {
 /// Several who make the same claim.
 #[derive(Debug, Default)]
 struct Rivals {
-    /// In order of appearance.
+    /// In order of rank and appearance.
     all: Vec<Claimant>,
-    /// The place of the oldest. Kept because thousands may claim one address, each asking who has it.
+    /// The place of the winner. Kept because thousands may claim one address, each asking who has it.
     winner: usize,
 }
 
@@ -137,17 +217,45 @@ struct Rivals {
 #[derive(Clone, Debug)]
 struct Claimant {
     port: PortKey,
-    age: Age,
+    created: Option<CreationTime>,
+    /// The rank in the highest bits and the appearance in the others, which sorts by both: there may be a hundred thousand claims.
+    order: u64,
+}
+
+impl Claimant {
+    /// How many bits are the appearance's.
+    const RANK_SHIFT: u32 = 62;
+
+    fn new(port: PortKey, rank: Rank, age: Age) -> Self {
+        let appeared = age.appeared.min((1 << Self::RANK_SHIFT) - 1);
+        Self {
+            port,
+            created: age.created,
+            order: (rank as u64) << Self::RANK_SHIFT | appeared,
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        match self.order >> Self::RANK_SHIFT {
+            0 => Rank::ApiServer,
+            1 => Rank::Controller,
+            _ => Rank::Author,
+        }
+    }
 }
 
 impl Claimants {
     fn winner(&self) -> Option<&PortKey> {
-        let winner = match self {
+        self.first().map(|winner| &winner.port)
+    }
+
+    /// The one that wins.
+    fn first(&self) -> Option<&Claimant> {
+        match self {
             Self::Nobody => None,
             Self::One(claimant) => Some(claimant),
             Self::Rivals(rivals) => rivals.all.get(rivals.winner),
-        };
-        winner.map(|winner| &winner.port)
+        }
     }
 
     fn stake(&mut self, claimant: Claimant) {
@@ -203,7 +311,7 @@ impl Rivals {
         }
     }
 
-    /// Looks for the oldest, now that the list is another from this place on.
+    /// Looks for the winner, now that the list is another from this place on.
     ///
     /// "Older" is not transitive where some have a creation time and some have none. The search goes through the list from the front, so
     /// the answer depends on who claims and not on who came to be looked at first. Who is last, as most newcomers are, has only to be
@@ -216,7 +324,7 @@ impl Rivals {
             (0, 0)
         };
         for (place, claimant) in self.all.iter().enumerate().skip(first) {
-            if by_age(claimant, &self.all[winner]).is_lt() {
+            if by_precedence(claimant, &self.all[winner]).is_lt() {
                 winner = place;
             }
         }
@@ -224,19 +332,19 @@ impl Rivals {
     }
 }
 
-/// By creation time where both have one, else by appearance; then by key, so that the answer is always the same.
-fn by_age(a: &Claimant, b: &Claimant) -> Ordering {
-    match (a.age.created, b.age.created) {
-        (Some(x), Some(y)) => x.cmp(&y).then_with(|| a.port.cmp(&b.port)),
+/// By rank, then by creation time where both have one, else by appearance; then by key, so that the answer is always the same.
+fn by_precedence(a: &Claimant, b: &Claimant) -> Ordering {
+    match (a.created, b.created) {
+        (Some(x), Some(y)) => {
+            let by_age = x.cmp(&y).then_with(|| a.port.cmp(&b.port));
+            a.rank().cmp(&b.rank()).then(by_age)
+        }
         _ => by_appearance(a, b),
     }
 }
 
 fn by_appearance(a: &Claimant, b: &Claimant) -> Ordering {
-    a.age
-        .appeared
-        .cmp(&b.age.appeared)
-        .then_with(|| a.port.cmp(&b.port))
+    a.order.cmp(&b.order).then_with(|| a.port.cmp(&b.port))
 }
 
 #[cfg(test)]

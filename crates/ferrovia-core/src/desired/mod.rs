@@ -7,6 +7,7 @@ mod build;
 mod claims;
 mod explain;
 mod health;
+mod loss;
 mod node;
 mod port;
 mod select;
@@ -107,6 +108,25 @@ pub struct NodeRules {
     pub service_cidrs: Vec<IpNet>,
 }
 
+impl NodeRules {
+    /// Node ports answer at this address of the node.
+    pub(crate) fn answers_node_ports(&self, ip: IpAddr) -> bool {
+        match &self.node_ports {
+            NodePortAddresses::Any => self.addresses.contains(&ip),
+            NodePortAddresses::Only(only) => only.contains(&ip),
+        }
+    }
+
+    /// The node's addresses where node ports answer.
+    pub(crate) fn node_port_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let addresses = match &self.node_ports {
+            NodePortAddresses::Any => &self.addresses,
+            NodePortAddresses::Only(only) => only,
+        };
+        addresses.iter().copied()
+    }
+}
+
 /// What becomes of packets to a Service without any endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoEndpoints {
@@ -144,7 +164,7 @@ pub enum NodePortAddresses {
 pub struct ServicePort {
     /// Its identity.
     pub key: PortKey,
-    /// Where clients reach it, sorted. Only those that no older Service claims.
+    /// Where clients reach it, sorted. Only those that no Service with a stronger or older claim has.
     pub frontends: Box<[Frontend]>,
     /// Endpoints for traffic with policy Cluster, sorted by address and port, none with weight 0.
     pub cluster: Arc<[Endpoint]>,

@@ -7,8 +7,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::family::{Family, PerFamily};
-use crate::model::fold_nested;
 use crate::model::node::Node;
+use crate::model::{ServicePolicy, fold_nested};
 use crate::store::Store;
 
 /// Settings as used.
@@ -30,8 +30,8 @@ pub struct Settings {
     pub egress_except: Option<Vec<IpNet>>,
     /// Where node ports answer.
     pub node_ports: NodePortSetting,
-    /// Serve external IPs. They let anyone who may write a Service catch traffic to any address, so some clusters forbid them.
-    pub external_ips: bool,
+    /// What of a Service is served; for the store.
+    pub services: ServicePolicy,
 }
 
 /// How traffic of this node's pods is told from other traffic.
@@ -89,7 +89,7 @@ impl Settings {
             no_endpoints: NoEndpoints::Reject,
             egress_except: None,
             node_ports: NodePortSetting::Any,
-            external_ips: true,
+            services: ServicePolicy::default(),
         }
     }
 

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::claims::Claim;
+use super::claims::{Claim, Rank, Stake};
 use super::explain::{Explained, ExplainedEndpoint};
 use super::select::{Candidate, Choice, Here, Need, Standing, select};
 use super::{Endpoint, Frontend, ServicePort};
 use crate::family::Family;
 use crate::model::{EndpointSlice, Port, PortKey, Protocol, Service, TrafficPolicy, fold_nested};
+
+/// As many units of weight as the endpoints of all ports of a Service have, unless they have one each. Up to 16 ports this leaves each as many as its list can use.
+const MOST_WEIGHTS: usize = 1 << 16;
 
 /// What a service port's making depends on besides its objects.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +37,7 @@ pub(super) fn port_key(service: &Service, port: &Port) -> PortKey {
 }
 
 /// Where clients would reach a port if nobody else claimed any of it, sorted. Empty if the Service has no cluster IP of the family.
-pub(super) fn frontends(
-    service: &Service,
-    port: &Port,
-    family: Family,
-    external_ips: bool,
-) -> Vec<Frontend> {
+pub(super) fn frontends(service: &Service, port: &Port, family: Family) -> Vec<Frontend> {
     let Some(cluster_ip) = service.cluster_ips[family] else {
         return Vec::new();
     };
@@ -52,12 +50,10 @@ pub(super) fn frontends(
         .load_balancer_ips(family)
         .filter(|ip| *ip != cluster_ip)
         .collect();
-    if external_ips {
-        let others = service
-            .external_ips(family)
-            .filter(|ip| *ip != cluster_ip && !vips.contains(ip));
-        found.extend(others.map(|ip| Frontend::ExternalIp(at(ip))));
-    }
+    let others = service
+        .external_ips(family)
+        .filter(|ip| *ip != cluster_ip && !vips.contains(ip));
+    found.extend(others.map(|ip| Frontend::ExternalIp(at(ip))));
     found.extend(vips.into_iter().map(|ip| Frontend::LoadBalancer(at(ip))));
     found.sort_unstable();
     found.dedup();
@@ -65,23 +61,27 @@ pub(super) fn frontends(
 }
 
 /// Everything a Service claims, in both families, sorted.
-pub(super) fn claims(service: &Service, external_ips: bool) -> Vec<(Claim, PortKey)> {
+pub(super) fn claims(service: &Service) -> Vec<Stake> {
     let mut found = Vec::new();
     for family in Family::ALL {
         for port in &service.ports {
-            let frontends = frontends(service, port, family, external_ips);
-            let claim = |frontend| {
-                (
-                    Claim::of(frontend, family, port.protocol),
-                    port_key(service, port),
-                )
-            };
-            found.extend(frontends.into_iter().map(claim));
+            let frontends = frontends(service, port, family);
+            let key = port_key(service, port);
+            found.extend(frontends.into_iter().map(|it| stake(it, family, &key)));
         }
     }
     found.sort_unstable();
     found.dedup();
     found
+}
+
+/// What a frontend needs to itself, and for which port.
+pub(super) fn stake(frontend: Frontend, family: Family, port: &PortKey) -> Stake {
+    Stake {
+        claim: Claim::of(frontend, family, port.protocol),
+        port: port.clone(),
+        rank: Rank::of(frontend),
+    }
 }
 
 /// Makes a port, with the frontends it has won.
@@ -92,7 +92,8 @@ pub(super) fn service_port<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     context: Context<'_>,
 ) -> ServicePort {
-    let copies = copies(port, slices, context);
+    let mut copies = copies(port, slices, context);
+    limit_weights(&mut copies, service.ports.len());
     let selection = select(
         &candidates(&copies),
         need(service, port, context.family),
@@ -137,6 +138,7 @@ pub(super) fn explain<'a>(
     context: Context<'_>,
 ) -> Explained {
     let mut copies = copies(port, slices, context);
+    limit_weights(&mut copies, service.ports.len());
     let candidates = candidates(&copies);
     let need = need(service, port, context.family);
     let choice = Choice::new(&candidates, need, context.here);
@@ -166,12 +168,12 @@ pub(super) fn explain<'a>(
     }
 }
 
-/// What is listed counts, even if another service has won it or external IPs are not served: the choice of endpoints must not
+/// What is listed counts, even if another service has won it or external IPs are not allowed: the choice of endpoints must not
 /// depend on other services.
 fn need(service: &Service, port: &Port, family: Family) -> Need {
     let accessible = port.node_port.is_some()
         || service.load_balancer_ips(family).next().is_some()
-        || service.external_ips(family).next().is_some();
+        || service.lists_external_ips(family);
     Need::new(service.internal_policy, service.external_policy, accessible)
 }
 
@@ -206,6 +208,30 @@ fn copies<'a>(
     }
     found.sort_by_key(|c| (c.endpoint.ip, c.endpoint.port, c.terminating, !c.ready));
     found
+}
+
+/// Scales weights down where a Service has so many ports that their lists, which have a slot for each unit of weight, would take too much memory. An endpoint
+/// that has any weight keeps some.
+fn limit_weights(copies: &mut [Candidate<'_>], ports: usize) {
+    let most = (MOST_WEIGHTS / ports.max(1)) as u64;
+    let total: u64 = copies
+        .iter()
+        .map(|copy| u64::from(copy.endpoint.weight))
+        .sum();
+    let weighty = copies
+        .iter()
+        .filter(|copy| copy.endpoint.weight > 0)
+        .count() as u64;
+    if total <= most || total == weighty {
+        return;
+    }
+    for copy in copies {
+        let weight = u64::from(copy.endpoint.weight);
+        if weight > 0 {
+            let scaled = (weight * most / total).clamp(1, weight);
+            copy.endpoint.weight = u16::try_from(scaled).unwrap_or(copy.endpoint.weight);
+        }
+    }
 }
 
 /// The endpoints that new connections may go to, each once. Weight 0 takes one out as if it were not there.

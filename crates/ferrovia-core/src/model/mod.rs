@@ -4,6 +4,7 @@
 
 mod address;
 mod name;
+mod policy;
 mod scheduler;
 mod service;
 mod service_cidr;
@@ -19,6 +20,7 @@ pub(crate) use address::fold_nested;
 pub use address::{parse_cidr, parse_ip};
 pub use name::valid_name;
 pub(crate) use name::{Names, excerpt, namespace_or_default, shown_name};
+pub use policy::{ExternalIpPolicy, ServiceLimits, ServicePolicy};
 pub use scheduler::Scheduler;
 pub use service::{CreationTime, Outside, Port, Service};
 pub(crate) use service_cidr::service_cidrs;
@@ -187,10 +189,24 @@ pub struct Warning {
     pub field: String,
     /// What is wrong and what happens because of it.
     pub problem: String,
+    /// What only those who run the node may know, such as the name of another tenant's Service. It is for the log and the admin API and
+    /// must not reach the object's author.
+    pub operator_detail: Option<String>,
+}
+
+impl Warning {
+    /// The problem as those who run the node may read it.
+    pub fn problem_in_full(&self) -> String {
+        match &self.operator_detail {
+            Some(detail) => format!("{} ({detail})", self.problem),
+            None => self.problem.clone(),
+        }
+    }
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.object, self.field, self.problem)
+        let problem = self.problem_in_full();
+        write!(f, "{}: {}: {problem}", self.object, self.field)
     }
 }

@@ -15,8 +15,8 @@ use ipnet::IpNet;
 
 use super::name::valid_port_name;
 use super::{
-    Algorithm, Names, Protocol, Scheduler, ServiceKey, TrafficPolicy, Unusable, Warning, Warnings,
-    excerpt,
+    Algorithm, Names, Protocol, Scheduler, ServiceKey, ServicePolicy, TrafficPolicy, Unusable,
+    Warning, Warnings, excerpt,
 };
 use crate::family::{Family, PerFamily};
 use crate::wire::{self, Kind};
@@ -56,6 +56,8 @@ pub struct Service {
 pub struct Outside {
     /// External addresses it answers on, of both families.
     pub external_ips: Box<[IpAddr]>,
+    /// It lists external addresses of the family, whether they are served or not.
+    pub lists_external_ips: PerFamily<bool>,
     /// Load balancers' addresses that packets arrive with, of both families.
     pub load_balancer_ips: Box<[IpAddr]>,
     /// Who may use the load balancers' addresses, as written but masked; of both families.
@@ -80,8 +82,11 @@ pub struct Port {
 pub struct CreationTime(NonZeroU64);
 
 impl Service {
-    /// Reads the object. What is bad in it is left out with a warning, as long as anything usable is left.
-    pub(crate) fn parse(object: &wire::Service) -> Result<(Self, Vec<Warning>), Unusable> {
+    /// Reads the object. What is bad in it or not allowed is left out with a warning, as long as anything usable is left.
+    pub(crate) fn parse(
+        object: &wire::Service,
+        policy: &ServicePolicy,
+    ) -> Result<(Self, Vec<Warning>), Unusable> {
         reject_not_ours(object)?;
         let key = ServiceKey::of(&object.metadata)?;
         let mut warnings = Warnings::new(Kind::Service, key.as_str());
@@ -99,7 +104,8 @@ impl Service {
             return Err(warnings.nothing_left("spec.ports", "no usable port"));
         }
         let external_policy = options::external_policy(spec, &mut warnings);
-        let outside = outside(object, ports.len(), &mut warnings);
+        let algorithm = options::algorithm(&object.metadata, ports.len(), &mut warnings);
+        let outside = outside(object, ports.len(), policy, &mut warnings);
         let service = Self {
             cluster_ips,
             ports,
@@ -112,7 +118,7 @@ impl Service {
                 &mut warnings,
             ),
             health_check_port: options::health_check_port(spec, external_policy, &mut warnings),
-            algorithm: options::algorithm(&object.metadata, &mut warnings),
+            algorithm,
             scheduler: options::scheduler(&object.metadata, &mut warnings),
             created: options::created(&object.metadata, &mut warnings),
             key: key.clone(),
@@ -124,6 +130,27 @@ impl Service {
     pub(crate) fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         let outside = self.outside.iter();
         outside.flat_map(move |outside| of_family(&outside.external_ips, family))
+    }
+
+    /// It lists external addresses of a family, whether they are served or not.
+    pub(crate) fn lists_external_ips(&self, family: Family) -> bool {
+        let outside = self.outside.as_ref();
+        outside.is_some_and(|outside| outside.lists_external_ips[family])
+    }
+
+    /// How many external addresses it has, in both families.
+    pub(crate) fn external_ip_count(&self) -> usize {
+        let outside = self.outside.as_ref();
+        outside.map_or(0, |outside| outside.external_ips.len())
+    }
+
+    /// The same with only so many of its external addresses, the first ones.
+    pub(crate) fn with_external_ips(&self, count: usize) -> Self {
+        let mut service = self.clone();
+        if let Some(outside) = &mut service.outside {
+            outside.external_ips = outside.external_ips.iter().take(count).copied().collect();
+        }
+        service
     }
 
     /// The load balancers' addresses of a family.
@@ -175,22 +202,32 @@ impl CreationTime {
 }
 
 /// How the Service is reached from outside, with its number of ports.
-fn outside(object: &wire::Service, ports: usize, warnings: &mut Warnings<'_>) -> Outside {
-    let spec = &object.spec;
-    let (source_ranges, bad_range) = addresses::source_ranges(spec, warnings);
+fn outside(
+    object: &wire::Service,
+    ports: usize,
+    policy: &ServicePolicy,
+    warnings: &mut Warnings<'_>,
+) -> Outside {
+    let (spec, limits) = (&object.spec, &policy.limits);
+    let (mut source_ranges, bad_range) = addresses::source_ranges(spec, warnings);
+    addresses::limit_ranges(&mut source_ranges, limits, warnings);
     let mut balanced = addresses::load_balancer_ips(&object.status, warnings);
     if bad_range {
         addresses::withhold_unprotected(&mut balanced, &source_ranges, warnings);
     }
-    let ranges = source_ranges.len();
     let field = "status.loadBalancer.ingress";
-    addresses::limit(&mut balanced, field, ports, ranges, warnings);
+    addresses::limit_guarded(&mut balanced, field, ports, source_ranges.len(), warnings);
+    addresses::limit(&mut balanced, field, ports, limits, warnings);
     let mut external = addresses::external_ips(spec, warnings);
-    addresses::limit(&mut external, "spec.externalIPs", ports, 0, warnings);
+    let lists_external_ips =
+        PerFamily::from_fn(|family| of_family(&external, family).next().is_some());
+    addresses::withhold_denied(&mut external, &policy.external_ips, warnings);
+    addresses::limit(&mut external, "spec.externalIPs", ports, limits, warnings);
     Outside {
         external_ips: external.into(),
+        lists_external_ips,
         load_balancer_ips: balanced.into(),
-        source_ranges,
+        source_ranges: source_ranges.into(),
     }
 }
 

@@ -28,6 +28,16 @@ impl<'a> Warnings<'a> {
 
     /// Notes a problem.
     pub(crate) fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        self.add_with_detail(field, problem, None);
+    }
+
+    /// Notes a problem, with what only those who run the node may know.
+    pub(crate) fn add_with_detail(
+        &mut self,
+        field: impl Into<String>,
+        problem: impl Into<String>,
+        operator_detail: Option<String>,
+    ) {
         if self.list.len() == Self::MAX {
             self.left_out += 1;
             return;
@@ -37,6 +47,7 @@ impl<'a> Warnings<'a> {
             object,
             field: field.into(),
             problem: problem.into(),
+            operator_detail,
         });
     }
 
@@ -64,6 +75,7 @@ impl<'a> Warnings<'a> {
                 object: self.object(),
                 field: "...".into(),
                 problem,
+                operator_detail: None,
             });
         }
         self.list

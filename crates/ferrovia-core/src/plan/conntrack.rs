@@ -12,6 +12,9 @@
 //! A flow to an endpoint that can still answer stays, whatever traffic policies, topology hints or weights say about new flows. TCP and SCTP
 //! are never touched.
 //!
+//! Looking through the kernel's table costs milliseconds even if it is nearly empty, so changes that cannot leave a stale flow behind ask
+//! for no look: above all endpoints that join a service which has some already.
+//!
 //! This holds for every mode that translates service addresses to those of endpoints in the kernel.
 
 use std::collections::{HashMap, HashSet};
@@ -70,13 +73,32 @@ enum Answers {
     Nobody,
 }
 
+/// A target that answers differently than before.
+#[derive(Clone, Debug)]
+struct Changed {
+    answers: Answers,
+    /// False if endpoints only joined: that makes no flow stale. The change is passed on nevertheless, because a cleanup that is still
+    /// pending would remove flows to endpoints that it does not know.
+    may_have_stale_flows: bool,
+}
+
+/// Changes by target.
+type Changes = HashMap<Target, Changed>;
+
+/// Records a change; the answers of a later change replace earlier ones, and stale flows stay to be looked for.
+fn record(changes: &mut Changes, target: Target, mut change: Changed) {
+    let earlier = changes.get(&target);
+    change.may_have_stale_flows |= earlier.is_some_and(|it| it.may_have_stale_flows);
+    changes.insert(target, change);
+}
+
 /// One family's changes for which flows have not been cleaned up yet.
 ///
 /// Every change is noted when it becomes known and settled when the rules for it are in force. So what a failed sync leaves undone is done
 /// after the next one that succeeds.
 #[derive(Clone, Debug, Default)]
 pub struct Owed {
-    targets: HashMap<Target, Answers>,
+    changes: Changes,
 }
 
 impl Owed {
@@ -88,9 +110,13 @@ impl Owed {
                 continue;
             };
             let kept: HashSet<Target> = targets(change.new.as_deref()).collect();
-            let gone = targets(Some(old)).filter(|target| !kept.contains(target));
-            self.targets
-                .extend(gone.map(|target| (target, Answers::Nobody)));
+            for target in targets(Some(old)).filter(|target| !kept.contains(target)) {
+                let gone = Changed {
+                    answers: Answers::Nobody,
+                    may_have_stale_flows: true,
+                };
+                record(&mut self.changes, target, gone);
+            }
         }
         for change in &delta.ports {
             if let Some(new) = &change.new {
@@ -108,11 +134,11 @@ impl Owed {
 
     /// The rules of `desired` are in force: answers with what must be cleaned up now, and forgets it.
     pub fn settle(&mut self, desired: &Desired, local_addresses: &[IpAddr]) -> Option<Cleanup> {
-        let targets = std::mem::take(&mut self.targets);
-        if targets.is_empty() {
+        let changes = std::mem::take(&mut self.changes);
+        if changes.is_empty() {
             return None;
         }
-        let has_node_ports = targets.keys().any(|t| matches!(t, Target::NodePort(_)));
+        let has_node_ports = changes.keys().any(|t| matches!(t, Target::NodePort(_)));
         let node_addresses = match &desired.node.node_ports {
             _ if !has_node_ports => HashSet::new(),
             NodePortAddresses::Only(addresses) => addresses.iter().copied().collect(),
@@ -120,7 +146,7 @@ impl Owed {
         };
         Some(Cleanup {
             family: desired.family,
-            targets,
+            changes,
             node_addresses,
         })
     }
@@ -130,12 +156,46 @@ impl Owed {
         let Some(answering) = port.answering.as_ref().filter(|list| !list.is_empty()) else {
             return;
         };
-        let before = old.filter(|old| is_same(old.answering.as_deref(), answering));
-        let known: HashSet<Target> = targets(before).collect();
-        let news = targets(Some(port)).filter(|target| !known.contains(target));
-        let answers = Answers::From(Arc::clone(answering));
-        self.targets
-            .extend(news.map(|target| (target, answers.clone())));
+        let effect = Effect::of(old.and_then(|old| old.answering.as_deref()), answering);
+        let known: HashSet<Target> = targets(old).collect();
+        for target in targets(Some(port)) {
+            // To an address that was none of the service's before, flows may go anywhere.
+            let is_known = known.contains(&target);
+            if is_known && effect == Effect::None {
+                continue;
+            }
+            let change = Changed {
+                answers: Answers::From(Arc::clone(answering)),
+                may_have_stale_flows: !is_known || effect == Effect::MayBeStale,
+            };
+            record(&mut self.changes, target, change);
+        }
+    }
+}
+
+/// What another list of endpoints means for flows that exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// The same endpoints, whatever their weights.
+    None,
+    /// Endpoints joined, and none left.
+    Joined,
+    /// Some endpoint left, or there was none: then flows may have begun untranslated, or were kept when the last endpoint left.
+    MayBeStale,
+}
+
+impl Effect {
+    fn of(old: Option<&[Endpoint]>, new: &[Endpoint]) -> Self {
+        let old = old.unwrap_or_default();
+        let all_stay = old
+            .iter()
+            .all(|endpoint| is_among(new, SocketAddr::new(endpoint.ip, endpoint.port)));
+        match old.len() {
+            0 => Self::MayBeStale,
+            _ if !all_stay => Self::MayBeStale,
+            len if len == new.len() => Self::None,
+            _ => Self::Joined,
+        }
     }
 }
 
@@ -145,17 +205,11 @@ fn targets(port: Option<&ServicePort>) -> impl Iterator<Item = Target> {
     frontends.iter().copied().map(Target::from)
 }
 
-/// The same endpoints, whatever their weights.
-fn is_same(old: Option<&[Endpoint]>, new: &[Endpoint]) -> bool {
-    let place = |endpoint: &Endpoint| (endpoint.ip, endpoint.port);
-    old.is_some_and(|old| old.iter().map(place).eq(new.iter().map(place)))
-}
-
 /// What to look for among one family's UDP flows.
 #[derive(Clone, Debug)]
 pub struct Cleanup {
     family: Family,
-    targets: HashMap<Target, Answers>,
+    changes: Changes,
     /// Where node ports answer. A flow to the same port of another machine is none of our business.
     node_addresses: HashSet<IpAddr>,
 }
@@ -167,22 +221,33 @@ impl Cleanup {
     }
 
     /// The targets whose flows must be looked at, in no order.
-    pub fn targets(&self) -> impl ExactSizeIterator<Item = Target> {
-        self.targets.keys().copied()
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        let stale = |(target, change): (&Target, &Changed)| {
+            let is_stale = change.may_have_stale_flows;
+            is_stale.then_some(*target)
+        };
+        self.changes.iter().filter_map(stale)
     }
 
-    /// Flows to this target must be looked at.
-    pub fn concerns(&self, target: Target) -> bool {
-        self.targets.contains_key(&target)
+    /// Some flow may be stale. Otherwise this is only of use for a cleanup that has not been finished.
+    pub fn needs_look(&self) -> bool {
+        self.targets().next().is_some()
     }
 
     /// Adds a later one of the same family; where both know a target, the later is right.
     pub fn absorb(&mut self, later: Self) {
-        self.targets.extend(later.targets);
+        for (target, change) in later.changes {
+            record(&mut self.changes, target, change);
+        }
         // One without node ports brings no addresses, and needs none.
         if !later.node_addresses.is_empty() {
             self.node_addresses = later.node_addresses;
         }
+    }
+
+    /// A flow that an earlier cleanup takes to be stale is not: it goes to an endpoint that answers again, or answers since.
+    pub fn overrules(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> bool {
+        self.find(sent_to).is_some() && self.judge(sent_to, answered_by).is_none()
     }
 
     /// Decides about a UDP flow by where its client sent it and where answers to it come from.
@@ -202,14 +267,15 @@ impl Cleanup {
     /// A service's own address goes before a node port, as it does in the rules.
     fn find(&self, sent_to: SocketAddr) -> Option<(Target, &Answers)> {
         let address = Target::Address(sent_to);
-        if let Some(answers) = self.targets.get(&address) {
-            return Some((address, answers));
+        if let Some(change) = self.changes.get(&address) {
+            return Some((address, &change.answers));
         }
         if !self.node_addresses.contains(&sent_to.ip()) {
             return None;
         }
         let port = Target::NodePort(sent_to.port());
-        self.targets.get(&port).map(|answers| (port, answers))
+        let change = self.changes.get(&port)?;
+        Some((port, &change.answers))
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) fn unusable(kind: Kind, metadata: &Metadata, reason: Unusable) -> Vec
                 object: shown_object(kind, metadata),
                 field,
                 problem,
+                operator_detail: None,
             }]
         }
     }

@@ -76,8 +76,13 @@ pub(super) fn of_service(tracer: &Tracer<'_>, found: &Found<'_>, trace: &Trace) 
     if trace.outcome == Outcome::Delivered
         && let Some(seconds) = port.affinity
     {
+        let others = if tracer.ground.mode.hashes_new_clients() {
+            ", another one the endpoint that its address hashes to"
+        } else {
+            ""
+        };
         hints.push(format!(
-            "a client that was here in the last {seconds} s gets the endpoint it had"
+            "a client that was here in the last {seconds} s gets the endpoint it had{others}"
         ));
     }
     if port.algorithm == Algorithm::SourceHash {

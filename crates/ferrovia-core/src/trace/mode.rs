@@ -152,6 +152,11 @@ impl TraceMode {
         matches!(self, Self::Iptables { .. })
     }
 
+    /// With session affinity, a client that is not remembered gets the endpoint that its address hashes to.
+    pub(super) fn hashes_new_clients(self) -> bool {
+        matches!(self, Self::Nftables { .. })
+    }
+
     /// `source-hash` is followed.
     pub(super) fn hashes_sources(self) -> bool {
         !matches!(self, Self::Iptables { .. })

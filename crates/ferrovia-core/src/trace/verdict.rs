@@ -188,13 +188,11 @@ impl Tracer<'_> {
     }
 
     pub(super) fn algorithm(&self, port: &ServicePort) -> &'static str {
-        match port.algorithm {
-            Algorithm::SourceHash
-                if self.ground.mode.hashes_sources() && port.affinity.is_none() =>
-            {
-                "source-hash"
-            }
-            _ => "random",
-        }
+        let mode = self.ground.mode;
+        let is_hashed = match port.affinity {
+            Some(_) => mode.hashes_new_clients(),
+            None => port.algorithm == Algorithm::SourceHash && mode.hashes_sources(),
+        };
+        if is_hashed { "source-hash" } else { "random" }
     }
 }

@@ -1,8 +1,7 @@
 //! One round of cleaning up: looks through the flows, lets the core judge them, deletes those that must go.
 //!
-//! There are two ways to look. The kernel can pick out the flows to one place, which costs a walk over its table for each: 0.3 µs for every
-//! entry, measured on Linux 6.18. Or it tells of all UDP flows in one walk, which costs another 2 µs for every one of them. So a few places
-//! are asked for one by one, and if there are more, their ports, and if those are too many, all.
+//! A look is a walk over the kernel's whole table, which has more lists than most nodes have flows: how it is asked, and that it is asked
+//! once rather than several times, decides what cleaning up costs. See [`plan`](super::plan).
 //!
 //! Flows are deleted a batch at a time, by name. Only where very many go from one address to one endpoint is the kernel asked to find and
 //! delete them itself, with one message that costs another walk.
@@ -10,8 +9,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{SocketAddr, SocketAddrV4};
 
-use ferrovia_core::plan::conntrack::{Cleanup, Reason, Target, Verdict};
+use ferrovia_core::plan::conntrack::{Cleanup, Reason, Verdict};
 
+use super::plan::{Table, looks};
 use super::table::{Deleter, Reader, SentTo};
 use super::{Error, Flow, FlowKey};
 
@@ -21,14 +21,16 @@ const BATCH: usize = 128;
 const CROWD: usize = 30_000;
 /// So many crowds are counted; the flows of any further ones are named.
 const CROWDS: usize = 256;
-/// So many places are asked for one by one. That is as dear as having all told if 40 % of the table is UDP.
-const PLACES: usize = 4;
 
 /// A flow that is about to be deleted.
 #[derive(Clone, Debug)]
 pub struct Stale {
     /// Why.
     pub verdict: Verdict,
+    /// Where its client sends packets.
+    pub sent_to: SocketAddr,
+    /// Where answers come from.
+    pub answered_by: SocketAddr,
     key: FlowKey,
 }
 
@@ -65,6 +67,7 @@ pub struct Cleaner {
     deleter: Deleter,
     /// Whether the kernel can find flows to delete by itself; true until it refuses.
     can_delete_crowds: bool,
+    looks: u64,
 }
 
 impl Cleaner {
@@ -77,7 +80,13 @@ impl Cleaner {
             reader: Reader::open()?,
             deleter: Deleter::open()?,
             can_delete_crowds: true,
+            looks: 0,
         })
+    }
+
+    /// How often the kernel was asked to walk its table so far.
+    pub fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Deletes the flows that must go.
@@ -91,9 +100,12 @@ impl Cleaner {
         cleanup: &Cleanup,
         mut spare: impl FnMut(&mut Vec<Stale>),
     ) -> Result<Removed, Error> {
+        // If the kernel does not say how many there are, looking shows it, and what is wrong.
+        let table = Table::now(self.reader.entries().ok());
         let mut round = Round::new(cleanup, &mut self.deleter, &mut spare);
         round.crowds.is_off = !self.can_delete_crowds;
-        for place in places(cleanup) {
+        for place in looks(cleanup.targets(), table) {
+            self.looks += 1;
             round.look(&mut self.reader, place)?;
         }
         let refused = round.delete_crowds()?;
@@ -102,6 +114,7 @@ impl Cleaner {
             self.can_delete_crowds = false;
             round.crowds.is_off = true;
             for place in refused {
+                self.looks += 1;
                 round.look(&mut self.reader, place)?;
             }
         }
@@ -145,6 +158,8 @@ impl<'a> Round<'a> {
             };
             let stale = Stale {
                 verdict,
+                sent_to: flow.sent_to,
+                answered_by: flow.answered_by,
                 key: flow.key(),
             };
             if failure.is_some() || !self.crowds.take_by_name(flow, &stale) {
@@ -193,29 +208,6 @@ impl<'a> Round<'a> {
             }
         }
         Ok(refused)
-    }
-}
-
-/// Where the kernel is asked to look: as narrowly as a few questions can be.
-fn places(cleanup: &Cleanup) -> BTreeSet<SentTo> {
-    let narrow = [place, port];
-    let mut ways = narrow.map(|to| cleanup.targets().map(to).collect::<BTreeSet<_>>());
-    ways.iter_mut()
-        .find(|places| places.len() <= PLACES)
-        .map_or_else(|| BTreeSet::from([SentTo::Anywhere]), std::mem::take)
-}
-
-fn place(target: Target) -> SentTo {
-    match target {
-        Target::Address(SocketAddr::V4(place)) => SentTo::V4(place),
-        other => port(other),
-    }
-}
-
-fn port(target: Target) -> SentTo {
-    match target {
-        Target::Address(place) => SentTo::Port(place.port()),
-        Target::NodePort(port) => SentTo::Port(port),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod clean;
 mod flow;
+mod plan;
 mod table;
 mod uapi;
 

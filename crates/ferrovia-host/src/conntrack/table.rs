@@ -6,9 +6,9 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 
 use super::flow::{End, Flow, FlowKey};
-use super::uapi::{entry, filter, msg, protocol, tuple};
+use super::uapi::{HEADER_LEN, entry, filter, msg, protocol, stats, tuple};
 use super::{Error, failed};
-use crate::netlink::{self, Request, Socket, Writer};
+use crate::netlink::{self, Attrs, Request, Socket, Writer};
 
 /// Which flows the kernel is asked for.
 ///
@@ -38,6 +38,19 @@ impl Reader {
     pub fn open() -> Result<Self, Error> {
         let socket = open()?;
         Ok(Self { socket })
+    }
+
+    /// How many entries the network namespace has, of all protocols and families. The kernel keeps this number, so it costs nothing to ask.
+    ///
+    /// # Errors
+    /// If the kernel refuses or the conversation breaks.
+    pub fn entries(&mut self) -> Result<usize, Error> {
+        let header = |w: &mut Writer| w.raw(&[0; HEADER_LEN]);
+        let count = self.socket.ask(msg::GET_STATS, header, |answer| {
+            let attrs = Attrs::of(answer, HEADER_LEN);
+            usize::try_from(attrs.get(stats::GLOBAL_ENTRIES)?.be32()?).ok()
+        });
+        count.map_err(failed("count the tracked flows"))
     }
 
     /// Shows every UDP flow of a family to `each`, one at a time as the kernel tells them, so that the size of the table costs no memory.

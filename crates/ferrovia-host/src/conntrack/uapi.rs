@@ -6,6 +6,14 @@ pub(super) mod msg {
     pub(in super::super) const NEW: u16 = SUBSYSTEM;
     pub(in super::super) const GET: u16 = SUBSYSTEM | 1;
     pub(in super::super) const DELETE: u16 = SUBSYSTEM | 2;
+    /// `IPCTNL_MSG_CT_GET_STATS`.
+    pub(in super::super) const GET_STATS: u16 = SUBSYSTEM | 5;
+}
+
+/// Attributes of the answer to [`msg::GET_STATS`].
+pub(super) mod stats {
+    /// `CTA_STATS_GLOBAL_ENTRIES`: how many entries the network namespace has.
+    pub(in super::super) const GLOBAL_ENTRIES: u16 = 1;
 }
 
 /// The fixed header behind that of the message: family, version, a number that is not used here.

@@ -1,8 +1,8 @@
 //! Which of the kernel's two iptables rulesets this node uses.
 //!
 //! Rules in both would be in force at once, in an order nobody has planned. So we write where the kubelet has written, for it says so on
-//! purpose; else where a kube-proxy or anybody else has; else to nftables' side, which is where new machines are, unless the kernel has
-//! no nftables. What is found on the other side is told.
+//! purpose; else where a kube-proxy or anybody else has; else where plain `iptables` writes, which is the administrator's choice; else to
+//! nftables' side, which is where new machines are, unless the kernel has no nftables. What is found on the other side is reported.
 
 use std::env;
 use std::ffi::OsStr;
@@ -89,7 +89,7 @@ fn detect_on(path: &OsStr, families: &[Family]) -> Result<Detected, Error> {
         return Err(missing(plain_name(*family).into()));
     }
     let evidence = Evidence::gather(&tools)?;
-    let (backend, reason) = evidence.choose();
+    let (backend, reason) = evidence.choose(|| preferred(path, families));
     let mut chosen = PerFamily::default();
     for family in families {
         let mut of_family = tools.iter().filter(|tool| tool.family == *family);
@@ -222,7 +222,8 @@ impl Evidence {
         !self.nft.rules && !self.legacy.rules
     }
 
-    fn choose(&self) -> (Backend, &'static str) {
+    /// `preferred` says which one plain `iptables` is.
+    fn choose(&self, preferred: impl FnOnce() -> Option<Backend>) -> (Backend, &'static str) {
         let Self { nft, legacy } = self;
         for (reason, on_nft, on_legacy) in [
             ("the kubelet uses it", nft.hint, legacy.hint),
@@ -240,8 +241,13 @@ impl Evidence {
                 return (Backend::Legacy, reason);
             }
         }
+        let preferred = preferred();
         if nft.is_refused {
             (Backend::Legacy, "the kernel takes no rules of iptables-nft")
+        } else if preferred == Some(Backend::Legacy) && legacy.has_tool {
+            (Backend::Legacy, "plain iptables is iptables-legacy here")
+        } else if preferred == Some(Backend::Nft) && nft.has_tool {
+            (Backend::Nft, "plain iptables is iptables-nft here")
         } else if nft.has_tool {
             (Backend::Nft, "there are no rules yet")
         } else {
@@ -268,6 +274,19 @@ impl Evidence {
         }
         warnings
     }
+}
+
+/// Which of the two plain `iptables` is, by its own words; none if it is missing, does not work, or differs by family.
+fn preferred(path: &OsStr, families: &[Family]) -> Option<Backend> {
+    let mut chosen = None;
+    for family in families {
+        let version = Tool::find(path, *family, Backend::Chosen)?.version().ok()?;
+        let backend = backend_of(&version);
+        if *chosen.get_or_insert(backend) != backend {
+            return None;
+        }
+    }
+    chosen
 }
 
 /// Whether the kernel has nf_tables for this family: the tool would find out only when it writes.
@@ -321,7 +340,7 @@ mod tests {
             rules: true,
             ..NOTHING
         };
-        let chosen = |nft, legacy| Evidence { nft, legacy }.choose().0;
+        let chosen = |nft, legacy| Evidence { nft, legacy }.choose(|| None).0;
         assert_eq!(chosen(NOTHING, NOTHING), Backend::Nft);
         assert_eq!(chosen(predecessor, hint), Backend::Legacy);
         assert_eq!(chosen(hint, hint), Backend::Nft);
@@ -333,6 +352,73 @@ mod tests {
             ..NOTHING
         };
         assert_eq!(chosen(refused, NOTHING), Backend::Legacy);
+    }
+
+    #[test]
+    fn the_administrators_choice_goes_before_the_default_and_behind_rules() {
+        let rules = Side {
+            rules: true,
+            ..NOTHING
+        };
+        let refused = Side {
+            is_refused: true,
+            ..NOTHING
+        };
+        let chosen = |nft, legacy, preferred| Evidence { nft, legacy }.choose(|| Some(preferred)).0;
+        assert_eq!(chosen(NOTHING, NOTHING, Backend::Legacy), Backend::Legacy);
+        assert_eq!(chosen(NOTHING, NOTHING, Backend::Nft), Backend::Nft);
+        assert_eq!(chosen(rules, NOTHING, Backend::Legacy), Backend::Nft);
+        assert_eq!(chosen(NOTHING, rules, Backend::Nft), Backend::Legacy);
+        assert_eq!(chosen(refused, NOTHING, Backend::Nft), Backend::Legacy);
+        assert_eq!(
+            chosen(NOTHING, Side::default(), Backend::Legacy),
+            Backend::Nft
+        );
+    }
+
+    #[test]
+    fn plain_iptables_says_which_it_is() {
+        let version = |backend: &str| format!("iptables v1.8.9 ({backend})");
+        let plain = |backend: &str| {
+            let folder = ferrovia_lab::Folder::new();
+            for tool in ["iptables", "ip6tables"] {
+                for (kind, says) in [("", backend), ("-nft", "nf_tables"), ("-legacy", "legacy")] {
+                    for ending in ["", "-save", "-restore"] {
+                        let program = format!("{tool}{kind}{ending}");
+                        folder.write_program(&program, &format!("echo '{}'", version(says)));
+                    }
+                }
+            }
+            folder
+        };
+        for (backend, wanted) in [("legacy", Backend::Legacy), ("nf_tables", Backend::Nft)] {
+            let folder = plain(backend);
+            let path = folder.path().as_os_str();
+            assert_eq!(preferred(path, &Family::ALL), Some(wanted));
+        }
+        assert_eq!(preferred(OsStr::new("/nonexistent"), &Family::ALL), None);
+        let folder = plain("legacy");
+        folder.write_program("ip6tables", &format!("echo '{}'", version("nf_tables")));
+        assert_eq!(preferred(folder.path().as_os_str(), &Family::ALL), None);
+    }
+
+    #[test]
+    fn an_empty_node_gets_what_plain_iptables_is() {
+        use std::os::unix::fs::symlink;
+        for (multi, wanted) in [("legacy", Backend::Legacy), ("nft", Backend::Nft)] {
+            let folder = ferrovia_lab::Folder::new();
+            for name in ["iptables", "ip6tables"] {
+                for ending in ["", "-save", "-restore"] {
+                    let program = format!("/usr/sbin/xtables-{multi}-multi");
+                    symlink(program, folder.join(format!("{name}{ending}"))).unwrap();
+                }
+            }
+            let path = env::join_paths([folder.path(), "/usr/sbin".as_ref()]).unwrap();
+            let found = ferrovia_lab::namespace::in_namespace(move || {
+                detect_on(&path, &Family::ALL).unwrap()
+            });
+            assert_eq!(found.backend, wanted, "{}", found.reason);
+        }
     }
 
     /// A folder with programs that say they are of some version, and otherwise nothing.

@@ -1,27 +1,39 @@
-//! Removing what a kube-proxy left behind in iptables, with the iptables tools of the node.
+//! Removing what a kube-proxy left behind in iptables.
 //!
 //! A kernel holds two sets of iptables rules side by side, of the nft and of the legacy tools, for each address family. A node may have rules in
-//! any of the four, so each is looked at with the tool that belongs to it. What is kube-proxy's and in which order it goes is decided in
-//! `ferrovia-core`; [`remove_leftovers`] blocks while the tools run, so the daemon calls it from a thread that may wait.
+//! any of the four. Those of the nft tools are read and removed over netlink, which needs no tools; those of the legacy tools with their
+//! tool, and where there is none they are only found. What is kube-proxy's and in which order it goes is decided in `ferrovia-core`;
+//! [`remove_leftovers`] blocks while the tools run, so the daemon calls it from a thread that may wait.
 
 use std::env;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
-use ferrovia_core::dialect::iptables::{self, Removal};
+use ferrovia_core::dialect::iptables::{
+    self, KERNEL_TABLES, KernelRemoval, Removal, is_kube_proxys, leftovers_in_kernel,
+};
+use ferrovia_core::family::Family;
 
+use super::legacy::legacy_tables;
 use super::lock::Lock;
-use super::tool::{Backend, Tool, tools_on};
+use super::mark::is_marked;
+use super::tool::{Backend, Tool, name, tools_on};
 use crate::exec;
+use crate::nft::{self, Nft};
 
 /// What was looked at, and what was removed there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// One entry for each tool found. If there is none, nobody knows whether there are leftovers.
+    /// One entry for each ruleset that was looked at, by the name of its tool.
     pub tools: Vec<RemovedWith>,
+    /// What is there and cannot be removed, because the tool for it is missing.
+    pub left: Vec<RemovedWith>,
+    /// What is there and was not removed, because we did not write it. Only [`remove_marked`] makes a difference.
+    pub foreign: Vec<RemovedWith>,
 }
 
-/// What one tool found and removed.
+/// What was found in one ruleset, and removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedWith {
     /// The tool's name, such as `iptables-nft`.
@@ -56,6 +68,15 @@ impl fmt::Display for RemovedWith {
 }
 
 impl RemovedWith {
+    fn nothing(tool: String) -> Self {
+        Self {
+            tool,
+            chains: 0,
+            rules: 0,
+            kept: Vec::new(),
+        }
+    }
+
     /// There was nothing to remove.
     pub fn is_empty(&self) -> bool {
         self.chains == 0 && self.rules == 0 && self.kept.is_empty()
@@ -69,7 +90,26 @@ pub struct Error {
     /// What was done by the tools that did not fail.
     pub removed: Removed,
     /// What failed; not empty.
-    pub failures: Vec<exec::Error>,
+    pub failures: Vec<Failure>,
+}
+
+/// Why the leftovers of one ruleset could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A tool failed.
+    #[error("{0}")]
+    Tool(#[from] exec::Error),
+    /// The kernel refused.
+    #[error("{0}")]
+    Kernel(#[from] nft::Error),
+    /// The legacy rules cannot be read.
+    #[error("cannot read the rules of {}: {cause}", name(*family, Backend::Legacy))]
+    Legacy {
+        /// Whose rules.
+        family: Family,
+        /// What happened.
+        cause: io::Error,
+    },
 }
 
 /// Removes kube-proxy's chains and the jumps to them from all iptables rulesets of this network namespace.
@@ -80,7 +120,7 @@ pub struct Error {
 /// # Errors
 /// If some tool fails; says what the others did.
 pub fn remove_leftovers() -> Result<Removed, Error> {
-    look_with(&tools_here(), |_| nobodys, remove)
+    look(&tools_here(), Action::Remove, None)
 }
 
 /// What [`remove_leftovers`] would remove. Changes nothing.
@@ -88,19 +128,23 @@ pub fn remove_leftovers() -> Result<Removed, Error> {
 /// # Errors
 /// If some tool fails; says what the others found.
 pub fn find_leftovers() -> Result<Removed, Error> {
-    let nothing = |_: &Tool, _: &Removal<'_>| Ok(());
-    look_with(&tools_here(), |_| nobodys, nothing)
+    look(&tools_here(), Action::Find, None)
 }
 
-/// The same for a mode that itself writes to the rulesets of one backend: there the chains that `is_ours` claims, by table and name, stay.
+/// Removes the chains with kube-proxy's names that we wrote ourselves, by the mark beside them, and finds the others.
+///
+/// # Errors
+/// If some tool fails; says what the others did.
+pub fn remove_marked() -> Result<Removed, Error> {
+    look(&tools_here(), Action::RemoveMarked, None)
+}
+
+/// The same as [`remove_leftovers`] for a mode that itself writes to the rulesets of one backend: there the chains that `is_ours` claims, by table and name, stay.
 ///
 /// # Errors
 /// If some tool fails; says what the others did.
 pub fn remove_leftovers_beside(backend: Backend, is_ours: IsOurs) -> Result<Removed, Error> {
-    // A tool that does not say which it is may be the one that is in use.
-    let is_in_use = |tool: &Tool| [backend, Backend::Chosen].contains(&tool.backend);
-    let stays = |tool: &Tool| if is_in_use(tool) { is_ours } else { nobodys };
-    look_with(&tools_here(), stays, remove)
+    look(&tools_here(), Action::Remove, Some((backend, is_ours)))
 }
 
 /// Whether a chain is the mode's own, by table and name.
@@ -114,44 +158,167 @@ fn nobodys(_: &str, _: &str) -> bool {
     false
 }
 
-/// Looks for leftovers with each tool, and does something about those found. What stays is told for each tool.
-fn look_with(
-    tools: &[Tool],
-    stays: impl Fn(&Tool) -> IsOurs,
-    act: impl Fn(&Tool, &Removal<'_>) -> Result<(), exec::Error>,
-) -> Result<Removed, Error> {
-    let mut removed = Removed::default();
-    let mut failures = Vec::new();
-    for tool in tools {
-        match look_by(tool, stays(tool), &act) {
-            Ok(done) => removed.tools.push(done),
-            Err(failure) => failures.push(failure),
+/// What to do about leftovers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Find,
+    Remove,
+    RemoveMarked,
+}
+
+impl Action {
+    /// Whether it removes what is in one ruleset.
+    fn removes(self, family: Family, backend: Backend) -> Result<bool, Failure> {
+        match self {
+            Self::Find => Ok(false),
+            Self::Remove => Ok(true),
+            Self::RemoveMarked => is_marked(family, backend),
         }
-    }
-    if failures.is_empty() {
-        Ok(removed)
-    } else {
-        Err(Error { removed, failures })
     }
 }
 
-fn look_by(
-    tool: &Tool,
-    is_ours: IsOurs,
-    act: impl Fn(&Tool, &Removal<'_>) -> Result<(), exec::Error>,
-) -> Result<RemovedWith, exec::Error> {
-    let mut done = RemovedWith {
-        tool: tool.name(),
-        chains: 0,
-        rules: 0,
-        kept: Vec::new(),
+/// Looks at all rulesets, and does something about what is found. The chains in use are those of one backend.
+fn look(
+    tools: &[Tool],
+    action: Action,
+    in_use: Option<(Backend, IsOurs)>,
+) -> Result<Removed, Error> {
+    let in_kernel = match in_use {
+        Some((Backend::Nft | Backend::Chosen, is_ours)) => is_ours,
+        _ => nobodys,
     };
-    if !tool.has_tables() {
-        return Ok(done);
+    let by = |tool: &Tool| match in_use {
+        // A tool that does not say which it is may be the one that is in use.
+        Some((used, is_ours)) if [used, Backend::Chosen].contains(&tool.backend) => is_ours,
+        _ => nobodys,
+    };
+    let mut looked = Looked::default();
+    for family in Family::ALL {
+        looked.take(action, look_in_kernel(family, in_kernel, action));
+        let mut others = tools
+            .iter()
+            .filter(|tool| tool.family == family && tool.backend != Backend::Nft)
+            .peekable();
+        if others.peek().is_none() {
+            looked.take_left(find_legacy(family));
+        }
+        for tool in others {
+            looked.take(action, look_by(tool, by(tool), action));
+        }
     }
+    looked.end()
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Looked {
+    removed: Removed,
+    failures: Vec<Failure>,
+}
+
+impl Looked {
+    fn take(&mut self, action: Action, found: Result<Found, Failure>) {
+        match found {
+            Ok(Found { was_removed, what }) => {
+                let is_foreign = action == Action::RemoveMarked && !was_removed;
+                let (foreign, tools) = (&mut self.removed.foreign, &mut self.removed.tools);
+                if is_foreign { foreign } else { tools }
+                    .extend(what.filter(|what| !is_foreign || !what.is_empty()));
+            }
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+
+    fn take_left(&mut self, found: Result<Option<RemovedWith>, Failure>) {
+        match found {
+            Ok(left) => self.removed.left.extend(left),
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+
+    fn end(self) -> Result<Removed, Error> {
+        let Self { removed, failures } = self;
+        if failures.is_empty() {
+            Ok(removed)
+        } else {
+            Err(Error { removed, failures })
+        }
+    }
+}
+
+/// What was found in one ruleset; nothing if the kernel does not have it.
+struct Found {
+    was_removed: bool,
+    what: Option<RemovedWith>,
+}
+
+/// The rules of the nft tools, which are the kernel's own; none on a kernel without nf_tables.
+fn look_in_kernel(family: Family, is_ours: IsOurs, action: Action) -> Result<Found, Failure> {
+    let Some(mut nft) = Nft::open_if_there()? else {
+        return Ok(Found {
+            was_removed: false,
+            what: None,
+        });
+    };
+    let tables = nft.compat_tables(family, &KERNEL_TABLES)?;
+    let removals: Vec<KernelRemoval> = tables
+        .iter()
+        .filter_map(|table| leftovers_in_kernel(table, is_ours))
+        .collect();
+    let was_removed = action.removes(family, Backend::Nft)?;
+    if was_removed {
+        nft.remove_compat(family, &removals)?;
+    }
+    let mut done = RemovedWith::nothing(name(family, Backend::Nft));
+    for removal in &removals {
+        let kept = removal.kept.iter();
+        done.kept
+            .extend(kept.map(|chain| format!("{} {chain}", removal.table)));
+        done.chains += removal.deleted.len();
+        done.rules += removal.jumps.len() + removal.rules_inside;
+    }
+    Ok(Found {
+        was_removed,
+        what: Some(done),
+    })
+}
+
+/// kube-proxy's chains among the legacy rules, which cannot be removed without the tool. Jumps to them are not counted.
+fn find_legacy(family: Family) -> Result<Option<RemovedWith>, Failure> {
+    let tables = match legacy_tables(family) {
+        Ok(tables) => tables,
+        // Only root sees which tables there are. To try again would not help.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(tool = %name(family, Backend::Legacy), %error, "Failed to look for rules of a previous proxy; if there are any they stay in force beside ours");
+            return Ok(None);
+        }
+        Err(cause) => return Err(Failure::Legacy { family, cause }),
+    };
+    let mut left = RemovedWith::nothing(name(family, Backend::Legacy));
+    for table in &tables {
+        let chains = table.chains.iter();
+        for (_, rules) in chains.filter(|(chain, _)| is_kube_proxys(&table.name, chain)) {
+            left.chains += 1;
+            left.rules += rules;
+        }
+    }
+    Ok((!left.is_empty()).then_some(left))
+}
+
+fn look_by(tool: &Tool, is_ours: IsOurs, action: Action) -> Result<Found, Failure> {
+    let mut done = RemovedWith::nothing(tool.name());
+    if !tool.has_tables() {
+        return Ok(Found {
+            was_removed: false,
+            what: Some(done),
+        });
+    }
+    let was_removed = action.removes(tool.family, tool.backend)?;
     let save = tool.save(&[])?;
     if let Some(removal) = iptables::leftovers_besides(&save, is_ours) {
-        act(tool, &removal)?;
+        if was_removed {
+            remove(tool, &removal)?;
+        }
         done.chains = removal.chains();
         done.rules = removal.rules();
         done.kept = removal
@@ -159,7 +326,10 @@ fn look_by(
             .map(|(table, chain)| format!("{table} {chain}"))
             .collect();
     }
-    Ok(done)
+    Ok(Found {
+        was_removed,
+        what: Some(done),
+    })
 }
 
 fn remove(tool: &Tool, removal: &Removal<'_>) -> Result<(), exec::Error> {
@@ -170,7 +340,7 @@ fn remove(tool: &Tool, removal: &Removal<'_>) -> Result<(), exec::Error> {
 }
 
 /// Failures, one after the other.
-struct Listed<'a>(&'a [exec::Error]);
+struct Listed<'a>(&'a [Failure]);
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,13 +385,9 @@ mod tests {
     }
 
     #[test]
-    fn without_tools_nothing_is_looked_at() {
+    fn a_link_to_nothing_is_no_tool() {
         let folder = linked(&[("iptables-nft-save", "/nonexistent")]);
         assert_eq!(names_in(&folder), [""; 0]);
-        assert_eq!(
-            look_with(&[], |_| nobodys, remove).unwrap(),
-            Removed::default()
-        );
     }
 
     #[test]
@@ -238,15 +404,19 @@ mod tests {
     #[test]
     fn one_tools_failure_does_not_stop_the_others() {
         let folder = linked(&[
-            ("iptables-nft-save", "/bin/false"),
-            ("ip6tables-nft-save", "/bin/true"),
+            ("iptables-save", "/bin/false"),
+            ("ip6tables-save", "/bin/true"),
         ]);
-        let error = look_with(&tools_in(&folder), |_| nobodys, remove).unwrap_err();
+        let tools = tools_in(&folder);
+        let error = ferrovia_lab::namespace::in_namespace(move || {
+            look(&tools, Action::Remove, None).unwrap_err()
+        });
         assert_eq!(error.failures.len(), 1);
         assert!(
-            error.to_string().contains("iptables-nft-save failed"),
+            error.to_string().contains("iptables-save failed"),
             "{error}"
         );
-        assert_eq!(error.removed.tools[0].tool, "ip6tables-nft");
+        let looked_at: Vec<_> = error.removed.tools.iter().map(|done| &done.tool).collect();
+        assert_eq!(looked_at, ["iptables-nft", "ip6tables-nft", "ip6tables"]);
     }
 }

@@ -9,7 +9,9 @@ mod applier;
 mod counters;
 mod detect;
 mod leftovers;
+mod legacy;
 mod lock;
+mod mark;
 mod rules;
 mod saved;
 mod settings;
@@ -19,10 +21,12 @@ pub use applier::{Error as ApplyError, IptablesApplier};
 pub use counters::{Counter, Counters};
 pub use detect::{Detected, Error as DetectError, detect};
 pub use leftovers::{
-    Error as LeftoversError, IsOurs, Removed, RemovedWith, find_leftovers, remove_leftovers,
-    remove_leftovers_beside,
+    Error as LeftoversError, Failure as LeftoversFailure, IsOurs, Removed, RemovedWith,
+    find_leftovers, remove_leftovers, remove_leftovers_beside, remove_marked,
 };
+pub use legacy::{LegacyTable, legacy_tables};
 pub use lock::{LockError, LockUsage, Usage};
+pub use mark::{is_any_marked, mark};
 pub use rules::{Rules, RulesWritten};
 pub use saved::{Saved, saved};
 pub use settings::is_liberal;

@@ -212,7 +212,8 @@ fn with_ending(program: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn name(family: Family, backend: Backend) -> String {
+/// What a tool's programs are called, without `-save` and `-restore`.
+pub(super) fn name(family: Family, backend: Backend) -> String {
     let tool = match family {
         Family::V4 => "iptables",
         Family::V6 => "ip6tables",

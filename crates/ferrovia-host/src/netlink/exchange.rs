@@ -122,11 +122,39 @@ impl Socket {
         last.ok_or(Error::KeepsChanging)
     }
 
+    /// The same, taken as it comes: for large answers that need not belong together, under which something nearly always changes.
+    /// `enough` can end it early; the socket is of no use after that.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or gives up in the middle.
+    pub fn dump_loosely<T: Default>(
+        &mut self,
+        kind: u16,
+        body: impl FnOnce(&mut Writer),
+        mut each: impl FnMut(&mut T, &Message<'_>),
+        enough: impl Fn(&T) -> bool,
+    ) -> Result<T, Error> {
+        match self.dump_until(kind, body, &mut each, enough)? {
+            Dump::Consistent(all) | Dump::Interrupted(all) => Ok(all),
+            Dump::Broken => Err(Error::KeepsChanging),
+        }
+    }
+
     fn dump_once<T: Default>(
         &mut self,
         kind: u16,
         body: impl FnOnce(&mut Writer),
         each: &mut impl FnMut(&mut T, &Message<'_>),
+    ) -> Result<Dump<T>, Error> {
+        self.dump_until(kind, body, each, |_| false)
+    }
+
+    fn dump_until<T: Default>(
+        &mut self,
+        kind: u16,
+        body: impl FnOnce(&mut Writer),
+        each: &mut impl FnMut(&mut T, &Message<'_>),
+        enough: impl Fn(&T) -> bool,
     ) -> Result<Dump<T>, Error> {
         let seq = self.put(
             Header {
@@ -153,6 +181,9 @@ impl Socket {
                     control::ERROR => {}
                     _ => each(&mut all, &message),
                 }
+            }
+            if enough(&all) {
+                return Ok(Dump::Interrupted(all));
             }
         }
     }

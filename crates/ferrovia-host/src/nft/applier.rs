@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrovia_core::dialect::nft::{Observed, Transaction};
+use ferrovia_core::dialect::nft::{Name, Observed, Op, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 
@@ -30,6 +30,18 @@ impl Connection {
     pub fn new(nft: Nft) -> Self {
         let known = PerFamily::default();
         Self(Arc::new(Mutex::new(Shared { nft, known })))
+    }
+
+    /// Makes the changes of a transaction, and counts it as one of ours. Answers with whether there was anything to do.
+    pub(super) fn write(&self, plan: &Transaction) -> Result<bool, Error> {
+        let mut shared = self.lock();
+        let applied = shared.nft.apply(plan)?;
+        // What needs no message is no commit either. Were it counted, the next one of another process would pass for ours.
+        let is_commit = applied.messages > 0;
+        if is_commit {
+            shared.count_own_commit();
+        }
+        Ok(is_commit)
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -60,6 +72,22 @@ impl NftApplier {
     pub fn new(family: Family, connection: Connection) -> Self {
         Self { family, connection }
     }
+
+    /// The tables of a previous proxy that a plan removes, in words. Read before they go.
+    fn describe_taken_over(&self, nft: &mut Nft, plan: &Transaction) -> Result<Vec<String>, Error> {
+        let removed = plan.ops.iter().filter_map(|op| match op {
+            Op::DeleteOtherTable(table) => Some(table),
+            _ => None,
+        });
+        let describe = |table: &Name| {
+            let chains = nft.count_chains(self.family, table)?;
+            Ok(format!(
+                "{} table {table} with {chains} chains",
+                self.family
+            ))
+        };
+        removed.map(describe).collect()
+    }
 }
 
 impl Applier for NftApplier {
@@ -77,12 +105,10 @@ impl Applier for NftApplier {
     }
 
     fn apply(&mut self, plan: &Transaction) -> Result<bool, Error> {
-        let mut shared = self.connection.lock();
-        let applied = shared.nft.apply(plan)?;
-        // What needs no message is no commit either. Were it counted, somebody else's next one would pass for ours.
-        let is_commit = applied.messages > 0;
-        if is_commit {
-            shared.count_own_commit();
+        let taken_over = self.describe_taken_over(&mut self.connection.lock().nft, plan)?;
+        let is_commit = self.connection.write(plan)?;
+        if !taken_over.is_empty() {
+            tracing::info!(family = %self.family, removed = %taken_over.join("; "), "Took over from a previous proxy");
         }
         Ok(is_commit)
     }

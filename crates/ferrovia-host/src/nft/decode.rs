@@ -10,6 +10,7 @@ use ferrovia_core::dialect::nft::{
     ChainKind, Data, Hook, HookPoint, Key, ObservedChain, ObservedElement, ObservedSet,
 };
 use ferrovia_core::family::Family;
+use ferrovia_core::plan::nft::sweep::Entry;
 
 use super::uapi::{
     HEADER_LEN, OBJECT_TABLE, chain, counter, element, generation, rule, set, table,
@@ -122,6 +123,33 @@ pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
             .extend(foreign.map(|instruction| format!("an element with a {instruction}")));
         into.list.extend(raw_element(item));
     }
+}
+
+/// The entries of a set that packets fill, added to those of earlier messages.
+pub(super) fn entries(into: &mut Vec<Entry>, message: &Message<'_>) {
+    let list = attrs(message)
+        .get(element::LIST_ELEMENTS)
+        .map_or(Attrs::new(&[]), Attr::nested);
+    into.extend(list.map(Attr::nested).filter_map(|item| {
+        let expires = item.get(element::EXPIRATION).and_then(Attr::be64);
+        Some(Entry {
+            key: key(item.get(element::KEY)?)?,
+            expires: expires.unwrap_or(0),
+        })
+    }));
+}
+
+/// A rule's chain and the packets its counter has counted; none for a rule without one.
+pub(super) fn rule_counter(message: &Message<'_>) -> Option<(String, u64)> {
+    let attrs = attrs(message);
+    let mut instructions = attrs.get(rule::EXPRESSIONS)?.nested().map(Attr::nested);
+    let counter = instructions.find(|instruction| {
+        let name = instruction.get(rule::EXPR_NAME).and_then(Attr::text);
+        name == Some(counter::NAME)
+    })?;
+    let packets = counter.get(rule::EXPR_DATA)?.nested();
+    let packets = packets.get(counter::PACKETS)?.be64()?;
+    Some((owned(attrs.get(rule::CHAIN)?)?, packets))
 }
 
 /// An element as the kernel has it: a range over one field is two of them.

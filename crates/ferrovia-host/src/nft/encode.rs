@@ -112,7 +112,16 @@ impl Encoder {
         });
     }
 
-    fn delete_table(&mut self, name: &str) {
+    /// Makes a table that only this connection can change and that goes when this connection closes; it must not exist yet.
+    pub(super) fn add_owned_table(&mut self, name: &str, comment: &str) {
+        self.message(msg::NEW_TABLE, flags::CREATE | flags::EXCL, |w, _| {
+            w.text(table::NAME, name);
+            w.be32(table::FLAGS, table::OWNER);
+            w.bytes(table::USERDATA, &userdata::for_comment(comment));
+        });
+    }
+
+    pub(super) fn delete_table(&mut self, name: &str) {
         self.message(msg::DEL_TABLE, 0, |w, _| w.text(table::NAME, name));
     }
 
@@ -132,7 +141,17 @@ impl Encoder {
         });
     }
 
-    fn flush_chain(&mut self, table: &str, name: &str) {
+    /// Removes one rule.
+    pub(super) fn delete_rule(&mut self, table: &str, chain: &str, handle: u64) {
+        self.message(msg::DEL_RULE, 0, |w, _| {
+            w.text(rule::TABLE, table);
+            w.text(rule::CHAIN, chain);
+            w.be64(rule::HANDLE, handle);
+        });
+    }
+
+    /// Removes a chain's rules.
+    pub(super) fn flush_chain(&mut self, table: &str, name: &str) {
         // A delete that names no rule means all of the chain's.
         self.message(msg::DEL_RULE, 0, |w, _| {
             w.text(rule::TABLE, table);

@@ -9,7 +9,7 @@ use ferrovia_core::dialect::nft::bytecode::{
 };
 use ferrovia_core::family::Family;
 
-use super::uapi::rule;
+use super::uapi::{counter, rule};
 use super::value;
 use crate::netlink::{Attrs, Writer};
 
@@ -65,6 +65,7 @@ fn kernel_name(expr: &Expr) -> &str {
         Expr::Masquerade => "masq",
         Expr::Reject => "reject",
         Expr::Dynset { .. } => "dynset",
+        Expr::Counter => counter::NAME,
         // Planners never ask for one; if one did, the kernel would refuse it for its missing
         // attributes.
         Expr::Foreign(name) => name,
@@ -314,6 +315,7 @@ fn read_action(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
                 port: f.reg(5)?,
             })
         }
+        counter::NAME if f.only(&[counter::BYTES, counter::PACKETS]) => Some(Expr::Counter),
         "masq" if f.only(&[1]) && f.number(1)? == MASQ_FULLY_RANDOM => Some(Expr::Masquerade),
         "reject" if f.number(1)? == REJECT_ICMP && f.0.get(2)?.u8()? == reject_code(family) => {
             Some(Expr::Reject)

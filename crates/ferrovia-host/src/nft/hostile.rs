@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use ferrovia_core::family::Family;
 
 use super::decode::Elements;
-use super::{decode, hooked, monitor, oddities, userdata};
+use super::{compat, decode, hooked, monitor, oddities, userdata};
 use crate::netlink::{Attrs, messages};
 
 #[cfg(test)]
@@ -32,6 +32,7 @@ pub(crate) fn decode_all(bytes: &[u8]) {
     }
     decode::join_ranges(elements.list);
     hooked::read_hostile(messages(bytes));
+    compat::read_hostile(messages(bytes));
     // And from the middle, without a header.
     for attr in Attrs::new(bytes) {
         userdata::comment(attr.value);

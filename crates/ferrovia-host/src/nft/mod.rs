@@ -4,15 +4,18 @@
 //! decided by planners in the core.
 
 mod applier;
+mod compat;
 mod decode;
 mod encode;
 mod error;
 mod expr;
+mod forget;
 mod hooked;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod monitor;
 mod oddities;
+mod owner;
 mod read;
 mod rehearse;
 mod sets;
@@ -24,10 +27,12 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::dialect::nft::{Key, Observed, Transaction};
 use ferrovia_core::family::Family;
+use ferrovia_core::plan::nft::sweep::Entry;
 
 pub use applier::{Connection, NftApplier};
 pub use error::{Error, Failure};
 pub use monitor::{Change, Monitor};
+pub(crate) use owner::Claim;
 pub use rehearse::Rehearsal;
 
 use self::encode::Batch;
@@ -159,6 +164,51 @@ impl Nft {
         Ok(counted
             .map(|element| (element.key, element.packets))
             .collect())
+    }
+
+    /// Entries of a set that packets fill, up to about `most`: the kernel takes the longer for each the more it has given. They come in the
+    /// order of their hashes, so some are a sample of all. Packets add and remove entries meanwhile.
+    ///
+    /// # Errors
+    /// If there is no such set or the conversation breaks.
+    pub fn entries(
+        family: Family,
+        table: &str,
+        set: &str,
+        most: usize,
+    ) -> Result<Vec<Entry>, Error> {
+        let question = |w: &mut Writer| {
+            w.raw(&fixed_header(Some(family)));
+            w.text(uapi::element::LIST_TABLE, table);
+            w.text(uapi::element::LIST_SET, set);
+        };
+        let enough = |entries: &Vec<Entry>| entries.len() >= most;
+        // A connection of its own, because a dump that is left in the middle ends only with it.
+        let mut nft = Self::open()?;
+        nft.socket
+            .dump_loosely(msg::GET_ELEMENT, question, decode::entries, enough)
+            .map_err(failed("list elements"))
+    }
+
+    /// The packets that rules of a table have counted, by chain; rules without a counter are left out.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn rule_counters(
+        &mut self,
+        family: Family,
+        table: &str,
+    ) -> Result<Vec<(String, u64)>, Error> {
+        let question = |w: &mut Writer| {
+            w.raw(&fixed_header(Some(family)));
+            w.text(uapi::OBJECT_TABLE, table);
+        };
+        let each = |all: &mut Vec<_>, message: &Message<'_>| {
+            all.extend(decode::rule_counter(message));
+        };
+        self.socket
+            .dump_loosely(msg::GET_RULE, question, each, |_| false)
+            .map_err(failed("list rules"))
     }
 
     /// The number of the last commit by anyone in this namespace.

@@ -88,6 +88,22 @@ impl Nft {
         Ok(found.map(|element| (element.key, element.rest)).collect())
     }
 
+    /// How many chains a table has.
+    ///
+    /// # Errors
+    /// If the conversation breaks.
+    pub fn count_chains(&mut self, family: Family, table: &str) -> Result<usize, Error> {
+        self.dump(
+            "list chains",
+            msg::GET_CHAIN,
+            family,
+            |_| {},
+            |count: &mut usize, message| {
+                *count += usize::from(decode::table_of(message) == Some(table));
+            },
+        )
+    }
+
     fn read_chains(
         &mut self,
         family: Family,

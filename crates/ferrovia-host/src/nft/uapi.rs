@@ -62,6 +62,7 @@ pub(super) mod table {
     pub(in super::super) const DORMANT: u32 = 1;
     /// Only the process that made the table may change it, and it goes with that process.
     pub(in super::super) const OWNER: u32 = 2;
+    pub(in super::super) const USERDATA: u16 = 6;
 }
 
 /// Chains.
@@ -70,6 +71,7 @@ pub(super) mod chain {
     pub(in super::super) const NAME: u16 = 3;
     pub(in super::super) const HOOK: u16 = 4;
     pub(in super::super) const POLICY: u16 = 5;
+    pub(in super::super) const USE: u16 = 6;
     pub(in super::super) const TYPE: u16 = 7;
 
     pub(in super::super) const HOOK_NUMBER: u16 = 1;
@@ -83,6 +85,7 @@ pub(super) mod chain {
 pub(super) mod rule {
     pub(in super::super) const TABLE: u16 = 1;
     pub(in super::super) const CHAIN: u16 = 2;
+    pub(in super::super) const HANDLE: u16 = 3;
     pub(in super::super) const EXPRESSIONS: u16 = 4;
     pub(in super::super) const USERDATA: u16 = 7;
 
@@ -133,6 +136,7 @@ pub(super) mod element {
     pub(in super::super) const KEY: u16 = 1;
     pub(in super::super) const DATA: u16 = 2;
     pub(in super::super) const FLAGS: u16 = 3;
+    pub(in super::super) const EXPIRATION: u16 = 5;
     pub(in super::super) const USERDATA: u16 = 6;
     pub(in super::super) const EXPR: u16 = 7;
     pub(in super::super) const KEY_END: u16 = 10;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::str::FromStr;
 
 use super::settings;
 
@@ -23,15 +24,24 @@ pub struct Totals {
 /// # Errors
 /// If the kernel does not say: connection tracking may not be loaded.
 pub fn fill() -> io::Result<(u64, u64)> {
-    let number = |name: &str| {
-        let text = settings::read(name)?;
-        text.parse()
-            .map_err(|_| io::Error::other(format!("{name} is no number")))
-    };
     Ok((
         number("net/netfilter/nf_conntrack_count")?,
         number("net/netfilter/nf_conntrack_max")?,
     ))
+}
+
+/// How many lists the kernel's table of flows has, which all network namespaces share.
+///
+/// # Errors
+/// If the kernel does not say: connection tracking may not be loaded.
+pub fn buckets() -> io::Result<usize> {
+    number("net/netfilter/nf_conntrack_buckets")
+}
+
+fn number<T: FromStr>(name: &str) -> io::Result<T> {
+    let text = settings::read(name)?;
+    text.parse()
+        .map_err(|_| io::Error::other(format!("{name} is no number")))
 }
 
 /// What was counted.

@@ -237,3 +237,26 @@ fn one_frontend_alone_is_cleaned_too() {
         flows.check(&cleanup);
     });
 }
+
+/// How often the kernel's table is walked for a change of the service with all its frontends.
+fn looks(places: &Places, old: &[SocketAddr], new: &[SocketAddr]) -> u64 {
+    let mut cleaner = Cleaner::open().unwrap();
+    let cleanup = places.cleanup(old, new);
+    cleaner.clean(&cleanup, |_| {}).unwrap();
+    cleaner.looks()
+}
+
+#[test]
+fn table_is_walked_once_or_not_at_all() {
+    in_both_families(|places| {
+        let [gone, kept, new] = places.endpoints;
+        assert_eq!(entries(), 0);
+        assert_eq!(looks(places, &[gone, kept], &[kept]), 0, "an empty table");
+        let client = SocketAddr::new(places.client, 1000);
+        create([Entry::udp(client, places.vip, gone)].into_iter()).unwrap();
+        assert_eq!(looks(places, &[kept], &[kept, new]), 0, "one joined");
+        assert_eq!(entries(), 1);
+        assert_eq!(looks(places, &[gone, kept], &[kept]), 1, "one left");
+        assert_eq!(entries(), 0);
+    });
+}

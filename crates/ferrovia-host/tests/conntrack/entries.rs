@@ -123,7 +123,8 @@ fn write(w: &mut Writer, entry: &Entry) {
     }
 }
 
-fn direction(w: &mut Writer, protocol: u8, from: SocketAddr, to: SocketAddr) {
+/// Writes one direction of a flow.
+pub(crate) fn direction(w: &mut Writer, protocol: u8, from: SocketAddr, to: SocketAddr) {
     let address = |w: &mut Writer, at: u16, ip: IpAddr| match ip {
         IpAddr::V4(ip) => w.bytes(at, &ip.octets()),
         IpAddr::V6(ip) => w.bytes(at + 2, &ip.octets()),

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use ferrovia_host::iptables::{Removed, RemovedWith, remove_leftovers};
+use ferrovia_core::dialect::iptables::parse;
+use ferrovia_core::family::Family;
+use ferrovia_host::iptables::{Removed, RemovedWith, legacy_tables, remove_leftovers};
 
 use crate::support::{in_namespace, run};
 
@@ -47,7 +49,8 @@ fn only_the_rules_of_others_remain_in_all_four_rulesets() {
     assert_eq!(
         removed,
         Removed {
-            tools: [v4, v6].concat()
+            tools: [v4, v6].concat(),
+            ..Removed::default()
         }
     );
     assert_eq!(after_again, wanted);
@@ -126,11 +129,20 @@ fn what_rules_of_others_hold_is_emptied_and_kept() {
             run(&format!("{tool}-restore"), &WAIT_NO_FLUSH, chains);
             // A jump whose comment has a line break cannot be given back to the tool.
             append(tool, "line\nbreak", "KUBE-POSTROUTING");
-            let wanted = save(tool);
+            // Over netlink any rule can be named.
+            let is_nft = tool == "iptables-nft";
+            let mut wanted = save(tool);
+            if is_nft {
+                wanted = without(&wanted, "KUBE-POSTROUTING");
+            }
             let rules = "*nat\n-A OUTPUT -j KUBE-SERVICES\n-A KUBE-SERVICES -j RETURN\n-A KUBE-POSTROUTING -j RETURN\nCOMMIT\n";
             run(&format!("{tool}-restore"), &WAIT_NO_FLUSH, rules);
             let removed = remove_leftovers().unwrap();
-            let wanted_report = done(tool, 0, 3, &["nat KUBE-POSTROUTING", "nat KUBE-SERVICES"]);
+            let wanted_report = if is_nft {
+                done(tool, 1, 4, &["nat KUBE-SERVICES"])
+            } else {
+                done(tool, 0, 3, &["nat KUBE-POSTROUTING", "nat KUBE-SERVICES"])
+            };
             let mut report = removed
                 .tools
                 .into_iter()
@@ -148,6 +160,69 @@ fn what_rules_of_others_hold_is_emptied_and_kept() {
             );
         });
     }
+}
+
+/// A saved ruleset without a chain and without the rule that leads to it, whose comment has a line break.
+fn without(save: &str, chain: &str) -> String {
+    let lines = save.split_inclusive('\n');
+    let kept = lines.filter(|line| !line.contains(chain) && !line.contains("\"line"));
+    kept.collect()
+}
+
+#[test]
+fn elements_of_others_keep_a_chain_too() {
+    in_namespace(|| {
+        let chains = "*nat\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -j RETURN\nCOMMIT\n";
+        run("iptables-nft-restore", &WAIT_NO_FLUSH, chains);
+        let map = "add map ip nat m { type inet_service : verdict; }\n\
+            add element ip nat m { 80 : jump KUBE-SERVICES }\n";
+        run("nft", &["-f", "-"], map);
+        let removed = remove_leftovers().unwrap();
+        let wanted = done("iptables-nft", 0, 1, &["nat KUBE-SERVICES"]);
+        assert!(removed.tools.contains(&wanted), "{removed:?}");
+    });
+}
+
+/// The chains of the legacy tools are found with a system call, as their tool prints them.
+#[test]
+fn legacy_chains_are_read_without_the_tool() {
+    in_namespace(|| {
+        for family in Family::ALL {
+            assert_eq!(legacy_tables(family).unwrap(), []);
+        }
+        load(IPTABLES_MODE, IPTABLES_MODE_V6);
+        for (family, tool) in Family::ALL
+            .into_iter()
+            .zip(["iptables-legacy", "ip6tables-legacy"])
+        {
+            let text = save(tool);
+            let printed = parse(&text);
+            let mut printed: Vec<_> = printed
+                .iter()
+                .flat_map(|table| {
+                    let chains = table.chains.iter().filter(|chain| !chain.built_in);
+                    chains.map(move |chain| {
+                        let rules = table.rules.iter();
+                        let rules = rules.filter(|rule| rule.chain == chain.name).count();
+                        (table.name.to_owned(), chain.name.to_owned(), rules)
+                    })
+                })
+                .collect();
+            let tables = legacy_tables(family).unwrap();
+            let mut read: Vec<_> = tables
+                .into_iter()
+                .flat_map(|table| {
+                    let name = table.name;
+                    let chains = table.chains.into_iter();
+                    chains.map(move |(chain, rules)| (name.clone(), chain, rules))
+                })
+                .collect();
+            printed.sort();
+            read.sort();
+            assert!(printed.len() > 2, "{text}");
+            assert_eq!(read, printed, "{text}");
+        }
+    });
 }
 
 /// Loads a ruleset a family into both its backends.

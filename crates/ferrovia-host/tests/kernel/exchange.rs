@@ -158,7 +158,7 @@ fn a_rule_of_someone_else_is_foreign_not_ours() {
     in_namespace(|| {
         load(
             "add table ip ferrovia\nadd chain ip ferrovia rules\n\
-             add rule ip ferrovia rules counter drop\n\
+             add rule ip ferrovia rules limit rate 1/second drop\n\
              add rule ip ferrovia rules masquerade\n\
              add rule ip ferrovia rules ct mark 5 accept\n",
         );
@@ -170,11 +170,7 @@ fn a_rule_of_someone_else_is_foreign_not_ours() {
             .collect();
         assert_eq!(
             names,
-            [
-                "Foreign(\"counter\")",
-                "Foreign(\"masq\")",
-                "Foreign(\"ct\")"
-            ]
+            ["Foreign(\"limit\")", "Foreign(\"masq\")", "Foreign(\"ct\")"]
         );
     });
 }

@@ -8,6 +8,8 @@
 mod applier;
 /// Written by us, written by the tool, read back: all the same.
 mod exchange;
+/// Sets that packets fill.
+mod filled;
 /// Single elements, asked for by their keys.
 mod look_up;
 /// Other people's changes are heard of, our own are not.

@@ -432,7 +432,24 @@ pub(crate) fn rules(family: Family) -> Vec<Rule> {
                 Is,
             ))
             .then(goto()),
-        Rule::when(Match::Protocol(Protocol::Udp)).then(count("connections", connection())),
+        Rule::when(Match::CtStatusDnat)
+            .and(Match::Protocol(Protocol::Tcp))
+            .and(Match::InSet(
+                vec![OriginalDaddr],
+                "service-cidrs".into(),
+                Is,
+            ))
+            .and(Match::InSet(
+                vec![L4Proto, OriginalDport],
+                "nodeports".into(),
+                Is,
+            ))
+            .then(goto()),
+        Rule::when(Match::Protocol(Protocol::Udp))
+            .then(count("connections", connection()))
+            .then(Statement::Return),
+        Rule::always(Statement::Counter).because("full"),
+        Rule::always(Statement::Counter).then(goto()),
         Rule::always(count("refusals", frontend())),
     ]
 }
@@ -464,11 +481,19 @@ pub(crate) fn peculiar_rules(family: Family) -> Vec<Rule> {
             vec![L4Proto, Priority, SourceHash(251)],
             "endpoints".into(),
         )),
+        Rule::always(Statement::SetPriority(PriorityValue::Map(
+            vec![PriorityBits(0xffff_e000), SourceHash(3)],
+            "sticky-slots".into(),
+        ))),
         Rule::always(Statement::Dynamic(SetUpdate::Refresh {
             map: "affinity".into(),
             key: affinity(),
             timeout: 10_800,
-        })),
+        }))
+        .then(Statement::Dnat(
+            vec![L4Proto, Priority],
+            "sticky-endpoints".into(),
+        )),
         Rule::always(Statement::Dynamic(SetUpdate::Delete {
             map: "affinity".into(),
             key: affinity(),

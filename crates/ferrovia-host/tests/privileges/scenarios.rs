@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 use std::{fs, thread};
 
 use ferrovia_core::dialect::nft::{Op, Transaction};
@@ -29,6 +30,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("net_admin_alone_writes_rules", net_admin_alone),
     ("later_threads_and_programs_have_no_more", later_threads),
     ("earlier_threads_are_told_of", earlier_threads),
+    ("earlier_threads_that_end_are_waited_for", ending_threads),
     ("an_earlier_thread_may_give_up_its_own", earlier_and_modest),
     ("what_was_given_up_does_not_come_back", no_way_back),
     ("what_is_missing_is_named", missing),
@@ -87,6 +89,18 @@ fn earlier_threads() {
     assert_eq!(Status::of_this_thread(), Status::only(NET_ADMIN));
     drop(end);
     early.join().unwrap().unwrap_err();
+}
+
+/// As the threads that read the output of a program do.
+fn ending_threads() {
+    let (ready, is_ready) = mpsc::channel();
+    thread::spawn(move || {
+        ready.send(()).unwrap();
+        thread::sleep(Duration::from_millis(50));
+    });
+    is_ready.recv().unwrap();
+    drop_capabilities(&[Capability::CAP_NET_ADMIN]).unwrap();
+    assert_eq!(Status::of_all_threads(), [Status::only(NET_ADMIN)]);
 }
 
 fn earlier_and_modest() {

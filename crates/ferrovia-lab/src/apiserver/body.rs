@@ -50,6 +50,28 @@ impl Body {
         }
     }
 
+    /// Waits for the first piece of a stream, so that the headers do not go out before it.
+    pub(super) async fn begun(self) -> Self {
+        let Self::Stream { mut pieces, .. } = self else {
+            return self;
+        };
+        let first = pieces.recv().await;
+        let (feed, body) = Self::stream();
+        tokio::spawn(async move {
+            let mut next = first;
+            while let Some(piece) = next {
+                if feed.send(piece).await.is_err() {
+                    return;
+                }
+                next = tokio::select! {
+                    piece = pieces.recv() => piece,
+                    () = feed.closed() => return,
+                };
+            }
+        });
+        body
+    }
+
     /// A body that somebody feeds.
     pub(super) fn stream() -> (Feed, Self) {
         let (feed, receiver) = mpsc::channel(QUEUE);

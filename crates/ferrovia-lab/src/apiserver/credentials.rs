@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -23,19 +23,18 @@ use super::options::Auth;
 pub(super) const USER: &str = "system:kube-proxy";
 
 /// An authority of our own, and what it has signed.
-#[derive(Debug)]
 pub(super) struct Certificates {
-    /// The authority's certificate as PEM.
-    authority: String,
-    client: Pair,
+    authority: CertifiedIssuer<'static, KeyPair>,
+    client: Mutex<Pair>,
     pub(super) server_config: Arc<ServerConfig>,
 }
 
-/// A certificate and its key, as PEM.
-#[derive(Debug)]
+/// A certificate and its key, as PEM, and the certificate as it is shown.
+#[derive(Clone, Debug)]
 struct Pair {
     certificate: String,
     key: String,
+    der: Vec<u8>,
 }
 
 impl Certificates {
@@ -46,17 +45,41 @@ impl Certificates {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
+        Ok(Self {
+            client: Mutex::new(Pair::signed_by(&authority)?),
+            server_config: server_config(server, &authority)?,
+            authority,
+        })
+    }
+
+    /// Signs another client.
+    pub(super) fn renew_client(&self) -> Result<(), Error> {
+        let pair = Pair::signed_by(&self.authority)?;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = pair;
+        Ok(())
+    }
+
+    /// The client's certificate as it is shown.
+    pub(super) fn client(&self) -> Vec<u8> {
+        self.pair().der
+    }
+
+    fn pair(&self) -> Pair {
+        let pair = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        pair.clone()
+    }
+}
+
+impl Pair {
+    fn signed_by(authority: &CertifiedIssuer<'static, KeyPair>) -> Result<Self, Error> {
         let mut params = named(USER)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
-        let client = Pair {
-            certificate: params.signed_by(&key, &authority)?.pem(),
-            key: key.serialize_pem(),
-        };
+        let certificate = params.signed_by(&key, authority)?;
         Ok(Self {
-            authority: authority.pem(),
-            client,
-            server_config: server_config(server, &authority)?,
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+            der: certificate.der().to_vec(),
         })
     }
 }
@@ -109,7 +132,7 @@ impl Kubeconfig<'_> {
         let folder = &std::path::absolute(folder)?;
         let cluster = match self.certificates {
             Some(certificates) => {
-                let file = put(folder, "ca.crt", &certificates.authority)?;
+                let file = put(folder, "ca.crt", &certificates.authority.pem())?;
                 format!("    certificate-authority: {file}\n")
             }
             None => String::new(),
@@ -136,7 +159,7 @@ impl Kubeconfig<'_> {
                 format!("\n    tokenFile: {file}\n")
             }
             (Auth::ClientCertificate, Some(certificates)) => {
-                let client = &certificates.client;
+                let client = certificates.pair();
                 let certificate = put(folder, "client.crt", &client.certificate)?;
                 let key = put(folder, "client.key", &client.key)?;
                 format!("\n    client-certificate: {certificate}\n    client-key: {key}\n")

@@ -20,8 +20,10 @@ pub enum Verb {
     Get,
     /// Reads a collection.
     List,
-    /// Follows a collection.
+    /// Follows a collection, with or without its initial state.
     Watch,
+    /// Follows a collection beginning with its initial state (`sendInitialEvents`).
+    WatchList,
     /// Makes an event.
     Create,
 }
@@ -32,7 +34,7 @@ impl Verb {
         match self {
             Self::Get => "get",
             Self::List => "list",
-            Self::Watch => "watch",
+            Self::Watch | Self::WatchList => "watch",
             Self::Create => "create",
         }
     }
@@ -77,8 +79,18 @@ impl Target {
         }
     }
 
+    /// Watch-lists of a kind.
+    pub fn watch_list(kind: Kind) -> Self {
+        Self {
+            verb: Some(Verb::WatchList),
+            kind: Some(kind),
+        }
+    }
+
     fn covers(self, verb: Verb, kind: Option<Kind>) -> bool {
-        self.verb.is_none_or(|own| own == verb) && self.kind.is_none_or(|own| Some(own) == kind)
+        let covers_verb =
+            |own: Verb| own == verb || (own == Verb::Watch && verb == Verb::WatchList);
+        self.verb.is_none_or(covers_verb) && self.kind.is_none_or(|own| Some(own) == kind)
     }
 }
 
@@ -103,6 +115,12 @@ pub enum Fault {
     Abort,
     /// Instead of an answer the whole connection is reset.
     Reset,
+    /// The answer is 200, and its body lines that are no events.
+    Garbage,
+    /// The answer is 200, and the connection is closed in the middle of the first event.
+    BreakOff,
+    /// The response headers of a watch come together with its first event, as behind some proxies.
+    HoldHeaders,
     /// Watches send nothing any more but stay open, and answer HTTP/2 pings. They send what they
     /// missed once the fault is gone.
     Silence,

@@ -1,10 +1,15 @@
 //! Lists: whole, or page by page at the revision of the first page.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use super::body::Body;
+use super::encoding::Encoding;
 use super::kind::Kind;
+use super::object::Object;
+use super::protobuf;
 use super::query::{ListOptions, Token, Version};
 use super::status::Status;
 use super::store::{Page, Store, Window};
@@ -18,11 +23,13 @@ pub(super) fn list(
     kind: Kind,
     namespace: Option<&str>,
     options: &ListOptions,
+    has_cache: bool,
+    encoding: Encoding,
 ) -> Result<Body, Status> {
     let revision = revision(store, kind, options)?;
     let limit = match (options.version, &options.token) {
         // Real servers answer from memory then, and give everything.
-        (Version::Any, None) => None,
+        (Version::Any, None) if has_cache => None,
         _ => options.limit,
     };
     let window = Window {
@@ -34,7 +41,10 @@ pub(super) fn list(
     };
     let page = store.page(kind, &window);
     let metadata = metadata(&page, revision, options);
-    Ok(Body::pieces(pieces(kind, &metadata, page)))
+    Ok(match encoding {
+        Encoding::Json => Body::pieces(pieces(kind, &metadata, page)),
+        Encoding::Protobuf => Body::pieces(protobuf_pieces(kind, &metadata, page)),
+    })
 }
 
 /// The revision to show.
@@ -106,5 +116,24 @@ fn pieces(kind: Kind, metadata: &Value, page: Page) -> impl Iterator<Item = Byte
             piece.extend_from_slice(&object.json);
         }
         Some(piece.split().freeze())
+    })
+}
+
+/// The same in protobuf.
+fn protobuf_pieces(
+    kind: Kind,
+    metadata: &Value,
+    page: Page,
+) -> impl Iterator<Item = Bytes> + use<> {
+    let length = |object: &Arc<Object>| protobuf::item_length(&object.protobuf);
+    let items = page.objects.iter().map(length).sum();
+    let mut piece = BytesMut::from(&*protobuf::list_head(kind, metadata, items));
+    let mut objects = page.objects.into_iter();
+    std::iter::from_fn(move || {
+        while piece.len() < PIECE {
+            let Some(object) = objects.next() else { break };
+            piece.extend_from_slice(&protobuf::item(&object.protobuf));
+        }
+        (!piece.is_empty()).then(|| piece.split().freeze())
     })
 }

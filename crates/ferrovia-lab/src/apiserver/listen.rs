@@ -120,12 +120,13 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, acceptor: Option<Tls
     let (id, orders) = shared.state().open_connection(fate.clone());
     let entry = Entry { id, shared };
     let Some(acceptor) = acceptor else {
-        return speak(wire, false, &entry, orders, &fate).await;
+        return speak(wire, None, &entry, orders, &fate).await;
     };
     let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(wire)).await;
     if let Ok(Ok(stream)) = handshake {
-        let certified = stream.get_ref().1.peer_certificates().is_some();
-        speak(stream, certified, &entry, orders, &fate).await;
+        let shown = stream.get_ref().1.peer_certificates();
+        let certificate = shown.and_then(|chain| Some(chain.first()?.to_vec()));
+        speak(stream, certificate, &entry, orders, &fate).await;
     }
 }
 
@@ -145,14 +146,14 @@ impl Drop for Entry {
 /// Speaks HTTP, whichever version the client begins with.
 async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    certified: bool,
+    certificate: Option<Vec<u8>>,
     entry: &Entry,
     mut orders: mpsc::UnboundedReceiver<ConnectionOrder>,
     fate: &Fate,
 ) {
     let peer = Peer {
         connection: entry.id,
-        certified,
+        certificate,
     };
     let service = service_fn(|request| answer(entry.shared.clone(), peer.clone(), request));
     let builder = Builder::new(TokioExecutor::new());

@@ -1,7 +1,7 @@
 //! A stand-in for the Kubernetes API server, for tests and benchmarks of clients.
 //!
-//! It speaks list and watch as real servers do, over HTTP/1.1 and HTTP/2, with and without TLS, for
-//! Nodes, Services, EndpointSlices and ServiceCIDRs; it takes events, and tells its version. And
+//! It speaks list and watch as real servers do, over HTTP/1.1 and HTTP/2, with and without TLS, in
+//! JSON or protobuf as the client prefers, for Nodes, Services, EndpointSlices and ServiceCIDRs; it takes events, and answers with its version. And
 //! whatever can go wrong between a client and a server can be made to go wrong.
 //!
 //! ```no_run
@@ -33,7 +33,10 @@
 //!   [`StreamingLists`] for older servers.
 //! - [`ApiServer::compact`] makes everything before now too old: for a watch that is an `ERROR`
 //!   event in an answer of 200, for the next page of a list an answer of 410.
+//! - New Events are checked as real servers do; an Event that lacks something is refused with 422.
 //! - [`sample`] has objects of realistic size.
+//!
+//! `make conformance` compares its answers with those of a real server.
 //!
 //! # What can go wrong
 //!
@@ -48,20 +51,25 @@
 //! | the client shall go elsewhere (`GOAWAY`) | [`ApiServer::go_away`] |
 //! | bytes drip, or stop | [`ApiServer::interfere`] |
 //! | a token is no longer valid | [`ApiServer::rotate_token`] |
+//! | the storage is restored from a backup | [`ApiServer::restore`] |
 //!
 //! # What it leaves out
 //!
-//! Protobuf, compression, discovery, writes other than new events, and access rules. A version in
-//! the future is refused at once, where real servers wait three seconds for it.
+//! Compression, discovery, fields in protobuf that no proxy reads, writes other than new events, and access rules. A version in
+//! the future is refused at once, where real servers wait three seconds for it. A real server forgets
+//! history only when it is restarted or has no watch cache, and answers 403 for a moment after its start.
 
 mod body;
 mod credentials;
+mod encoding;
+mod event;
 mod faults;
 mod kind;
 mod list;
 mod listen;
 mod object;
 mod options;
+mod protobuf;
 mod query;
 mod request;
 pub mod sample;
@@ -139,11 +147,15 @@ pub enum Error {
     Gone,
 }
 
+/// The state of a server at some time.
+#[derive(Clone, Debug)]
+pub struct Backup(store::Store);
+
 /// A running server. Dropping it ends it and closes all connections.
 pub struct ApiServer {
     address: SocketAddr,
     shared: Arc<Shared>,
-    certificates: Option<Certificates>,
+    certificates: Option<Box<Certificates>>,
     // The thread ends when this is dropped.
     orders: Option<mpsc::UnboundedSender<listen::Order>>,
     thread: Option<JoinHandle<()>>,
@@ -161,7 +173,7 @@ impl ApiServer {
             .map_err(|source| failed(format!("listening on {}", options.listen), source))?;
         let address = door.address;
         let certificates = match options.tls {
-            true => Some(Certificates::new(address.ip())?),
+            true => Some(Box::new(Certificates::new(address.ip())?)),
             false => None,
         };
         let tls = certificates.as_ref().map(|c| c.server_config.clone());
@@ -205,13 +217,27 @@ impl ApiServer {
         let token = self.token();
         let kubeconfig = Kubeconfig {
             address: self.address,
-            certificates: self.certificates.as_ref(),
+            certificates: self.certificates.as_deref(),
             auth: self.shared.options.auth,
             token: &token,
         };
         kubeconfig
             .write(folder)
             .map_err(|source| failed(format!("writing into {}", folder.display()), source))
+    }
+
+    /// Signs another client certificate; [`ApiServer::kubeconfig`] writes it. The one before stays valid.
+    pub fn renew_client_certificate(&self) -> Result<(), Error> {
+        match &self.certificates {
+            Some(certificates) => certificates.renew_client(),
+            None => Err(Error::CertificateWithoutTls),
+        }
+    }
+
+    /// The newest client certificate, as clients show it (DER).
+    pub fn client_certificate(&self) -> Vec<u8> {
+        let certificates = self.certificates.as_deref();
+        certificates.map(Certificates::client).unwrap_or_default()
     }
 
     /// The bearer token that is accepted now.
@@ -268,6 +294,19 @@ impl ApiServer {
     /// Forgets all history: watches and pages from before now are refused with 410.
     pub fn compact(&self) {
         self.shared.state().store.compact();
+    }
+
+    /// All objects and their history, to go back to.
+    pub fn back_up(&self) -> Backup {
+        Backup(self.shared.state().store.clone())
+    }
+
+    /// Goes back to a backup and resets all connections, as when etcd is restored and the server restarted: revisions that were given out
+    /// since are given out again, for other changes.
+    pub fn restore(&self, backup: &Backup) {
+        let mut state = self.shared.state();
+        state.store = backup.0.clone();
+        state.order_connections(ConnectionOrder::Reset);
     }
 
     /// All requests so far.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Error;
 use super::kind::Kind;
+use super::protobuf;
 use super::selector::Selector;
 
 /// Namespace (empty if the kind has none) and name, in the order in which lists give them.
@@ -22,6 +23,8 @@ pub(super) struct Object {
     pub(super) key: Key,
     /// The JSON as lists hold it: without kind and version of the API, which only the list says.
     pub(super) json: Bytes,
+    /// The same in protobuf.
+    pub(super) protobuf: Bytes,
     labels: BTreeMap<String, String>,
     /// The values of [`Kind::selectable`], in its order.
     fields: Vec<String>,
@@ -82,9 +85,11 @@ impl Draft {
         self.rest.insert("metadata".into(), self.metadata.into());
         let object = Value::Object(self.rest);
         let selectable = self.kind.selectable().iter();
+        let json = object.to_string();
         Object {
             key: self.key,
-            json: object.to_string().into(),
+            protobuf: protobuf::object(self.kind, json.as_bytes()).into(),
+            json: json.into(),
             labels,
             fields: selectable
                 .map(|(_, pointer)| selectable_text(object.pointer(pointer)))

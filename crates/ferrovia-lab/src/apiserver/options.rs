@@ -14,6 +14,10 @@ pub struct Options {
     pub auth: Auth,
     /// How watches with `sendInitialEvents` are treated.
     pub streaming_lists: StreamingLists,
+    /// Whether lists of any version (`resourceVersion=0`) come from a cache, which gives everything whatever the limit.
+    pub watch_cache: bool,
+    /// Whether it can answer in protobuf to clients that ask for it.
+    pub protobuf: bool,
     /// Whether there are ServiceCIDRs; older servers answer 404.
     pub service_cidrs: bool,
     /// The time between bookmarks; one more comes when the time of a watch is up.
@@ -29,6 +33,8 @@ impl Default for Options {
             tls: false,
             auth: Auth::None,
             streaming_lists: StreamingLists::Served,
+            watch_cache: true,
+            protobuf: true,
             service_cidrs: true,
             bookmark_every: Duration::from_secs(60),
             history: 65_536,
@@ -54,6 +60,8 @@ pub enum Auth {
 pub enum StreamingLists {
     /// It serves them.
     Served,
+    /// It serves those that name a resourceVersion; others end with an error, as on etcd before 3.4.31, which cannot report its progress.
+    WithoutProgress,
     /// It knows and refuses them, with 422 (since 1.27, while the feature is off).
     Forbidden,
     /// It does not know the parameter, and serves a common watch (before 1.27).

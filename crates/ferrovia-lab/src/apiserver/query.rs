@@ -24,7 +24,7 @@ pub(super) enum Route {
 impl Route {
     /// Finds the route of a request.
     pub(super) fn of(method: &Method, path: &str) -> Result<Self, Status> {
-        let route = Self::of_path(path).ok_or_else(Status::no_such_path)?;
+        let route = Self::of_path(path).ok_or_else(|| Self::missing(path))?;
         let expected = match route {
             Self::NewEvent(_) => Method::POST,
             _ => Method::GET,
@@ -33,6 +33,16 @@ impl Route {
             Ok(route)
         } else {
             Err(Status::method_not_allowed())
+        }
+    }
+
+    /// What a server says about a path that leads nowhere.
+    fn missing(path: &str) -> Status {
+        let is_in = |root: String| path == root || path.starts_with(&format!("{root}/"));
+        let mut roots = Kind::ALL.into_iter().map(|kind| kind.root());
+        match roots.any(is_in) || is_in("/apis/events.k8s.io/v1".to_owned()) {
+            true => Status::no_such_path(),
+            false => Status::no_such_group(),
         }
     }
 
@@ -136,6 +146,9 @@ impl ListOptions {
         };
         let token = get("continue");
         if watch {
+            if !version.is_empty() && version.parse::<u64>().is_err() {
+                return Err(Status::no_version_of_watch(version));
+            }
             check_watch(matching, initial_events, streaming_lists)?;
         } else {
             check_list(version, matching, token, initial_events)?;

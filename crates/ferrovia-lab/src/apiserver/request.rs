@@ -17,6 +17,8 @@ pub struct Request {
     pub headers: HeaderMap,
     /// Who asked; nothing if the credentials were not accepted.
     pub user: Option<String>,
+    /// The client certificate that was shown (DER).
+    pub certificate: Option<Vec<u8>>,
     /// When it came.
     pub at: Instant,
 }

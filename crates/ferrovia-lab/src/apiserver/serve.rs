@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use super::body::{Aborted, Body};
 use super::credentials::USER;
+use super::encoding::Encoding;
+use super::event;
 use super::faults::{Fault, Verb};
 use super::kind::Kind;
 use super::list::list;
@@ -28,8 +30,8 @@ const BODY_LIMIT: usize = 3 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) connection: u64,
-    /// Whether it has shown a certificate of our authority.
-    pub(super) certified: bool,
+    /// The certificate of our authority that it has shown.
+    pub(super) certificate: Option<Vec<u8>>,
 }
 
 /// Answers a request; `Err` resets the stream.
@@ -45,13 +47,20 @@ pub(super) async fn answer(
         query: query::parameters(head.uri.query().unwrap_or_default()),
         user: user(&shared, &peer, &head.headers),
         headers: head.headers,
+        certificate: peer.certificate.clone(),
         at: Instant::now(),
     };
     shared.state().requests.push(logged.clone());
     shared.tell();
-    match respond(&shared, &peer, &logged, incoming).await {
-        Ok(body) => Ok(success(&logged, body)),
-        Err(Refusal::Status(status)) => Ok(refusal(&status)),
+    let encoding = Encoding::negotiated(&logged.headers, shared.options.protobuf);
+    let answered = match &encoding {
+        Ok(encoding) => respond(&shared, &peer, &logged, incoming, *encoding).await,
+        Err(status) => Err(status.clone().into()),
+    };
+    let encoding = encoding.unwrap_or(Encoding::Json);
+    match answered {
+        Ok(body) => Ok(success(&logged, body, encoding)),
+        Err(Refusal::Status(status)) => Ok(refusal(&status, encoding)),
         Err(Refusal::Abort) => Err(Aborted),
     }
 }
@@ -73,6 +82,7 @@ async fn respond(
     peer: &Peer,
     request: &Request,
     incoming: Incoming,
+    encoding: Encoding,
 ) -> Result<Body, Refusal> {
     let route = Route::of(&request.method, &request.path);
     let (verb, kind) = aim(&route, request);
@@ -82,7 +92,26 @@ async fn respond(
     if let Some(fault) = fault {
         suffer(shared, peer, fault, Subject { user, verb, kind }).await?;
     }
-    match route? {
+    match fault {
+        Some(Fault::Garbage) => return Ok(Body::one("garbage\n".repeat(10))),
+        Some(Fault::BreakOff) => return Ok(broken_off()),
+        _ => {}
+    }
+    let body = serve(shared, route?, request, incoming, encoding).await?;
+    Ok(match fault {
+        Some(Fault::HoldHeaders) => body.begun().await,
+        _ => body,
+    })
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    route: Route,
+    request: &Request,
+    incoming: Incoming,
+    encoding: Encoding,
+) -> Result<Body, Refusal> {
+    match route {
         Route::Version => Ok(Body::one(version().to_string())),
         Route::NewEvent(namespace) => new_event(shared, &namespace, incoming).await,
         Route::Collection(Kind::ServiceCidr, _) | Route::Object(Kind::ServiceCidr, ..)
@@ -93,15 +122,24 @@ async fn respond(
         Route::Object(kind, namespace, name) => {
             let object = shared.state().store.get(kind, &namespace, &name);
             let object = object.ok_or_else(|| Status::no_such_object(kind, &name))?;
-            Ok(Body::one(object.value(kind).to_string()))
+            Ok(Body::one(encoding.single(kind, &object)))
         }
         Route::Collection(kind, namespace) => {
             let options = ListOptions::parse(kind, &request.query, shared.options.streaming_lists)?;
             if options.watch {
-                return Ok(watch(shared, kind, namespace, options)?);
+                return Ok(watch(shared, kind, namespace, options, encoding)?);
             }
             let state = shared.state();
-            Ok(list(&state.store, kind, namespace.as_deref(), &options)?)
+            let has_cache = shared.options.watch_cache;
+            let namespace = namespace.as_deref();
+            Ok(list(
+                &state.store,
+                kind,
+                namespace,
+                &options,
+                has_cache,
+                encoding,
+            )?)
         }
     }
 }
@@ -109,7 +147,14 @@ async fn respond(
 /// What faults are chosen by.
 fn aim(route: &Result<Route, Status>, request: &Request) -> (Verb, Option<Kind>) {
     match route {
-        Ok(Route::Collection(kind, _)) if request.is_watch() => (Verb::Watch, Some(*kind)),
+        Ok(Route::Collection(kind, _)) if request.is_watch() => {
+            let begins_with_state = request.parameter("sendInitialEvents") == Some("true");
+            let verb = match begins_with_state {
+                true => Verb::WatchList,
+                false => Verb::Watch,
+            };
+            (verb, Some(*kind))
+        }
         Ok(Route::Collection(kind, _)) => (Verb::List, Some(*kind)),
         Ok(Route::Object(kind, ..)) => (Verb::Get, Some(*kind)),
         Ok(Route::NewEvent(_)) => (Verb::Create, None),
@@ -147,8 +192,23 @@ async fn suffer(
             hang().await
         }
         Fault::Hang => hang().await,
-        Fault::Delay(_) | Fault::Silence | Fault::Duplicate | Fault::Reorder => Ok(()),
+        Fault::Delay(_)
+        | Fault::Garbage
+        | Fault::BreakOff
+        | Fault::HoldHeaders
+        | Fault::Silence
+        | Fault::Duplicate
+        | Fault::Reorder => Ok(()),
     }
+}
+
+/// An answer that ends in the middle of a line.
+fn broken_off() -> Body {
+    let (feed, body) = Body::stream();
+    // There is room in the queue for both.
+    let _ = feed.try_send(Ok(r#"{"type":"ADDED","object":{"#.into()));
+    let _ = feed.try_send(Err(Aborted));
+    body
 }
 
 /// Never returns; the future goes when its connection does.
@@ -160,7 +220,7 @@ async fn hang() -> Result<(), Refusal> {
 fn user(shared: &Shared, peer: &Peer, headers: &HeaderMap) -> Option<String> {
     match shared.options.auth {
         Auth::None => Some("system:anonymous".into()),
-        Auth::ClientCertificate => peer.certified.then(|| USER.to_owned()),
+        Auth::ClientCertificate => peer.certificate.as_ref().map(|_| USER.to_owned()),
         Auth::Token | Auth::TokenFile => {
             let sent = headers.get(AUTHORIZATION)?.to_str().ok()?;
             let token = sent.strip_prefix("Bearer ")?;
@@ -180,36 +240,50 @@ async fn new_event(shared: &Shared, namespace: &str, incoming: Incoming) -> Resu
     let metadata = metadata.ok_or_else(|| Status::bad_request("the event has no metadata"))?;
     metadata.insert("namespace".into(), json!(namespace));
     let answer = event.to_string();
-    shared.state().events.push(event);
+    let mut state = shared.state();
+    event::check(&event, namespace, &state.events)?;
+    state.events.push(event);
+    drop(state);
     shared.tell();
     Ok(Body::one(answer))
 }
 
-fn success(request: &Request, body: Body) -> Response<Body> {
+fn success(request: &Request, body: Body, encoding: Encoding) -> Response<Body> {
     let mut response = Response::new(body);
     if request.method == http::Method::POST {
         *response.status_mut() = StatusCode::CREATED;
     }
-    finish(response)
+    // The version and events are JSON whatever the client prefers.
+    let is_json = request.method == http::Method::POST || request.path == "/version";
+    let encoding = if is_json { Encoding::Json } else { encoding };
+    finish(response, encoding.content_type(request.is_watch()))
 }
 
-fn refusal(status: &Status) -> Response<Body> {
-    let mut response = Response::new(Body::one(status.object().to_string()));
+fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
+    if let Some(text) = status.text() {
+        return in_text(status.code, text);
+    }
+    let mut response = Response::new(Body::one(encoding.status(status)));
     *response.status_mut() = status.code;
     let headers = response.headers_mut();
     if let Some(seconds) = status.retry_after {
         headers.insert(RETRY_AFTER, seconds.into());
     }
-    if status.code == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"kubernetes\"");
-        headers.insert(WWW_AUTHENTICATE, challenge);
-    }
-    finish(response)
+    finish(response, encoding.content_type(false))
 }
 
-fn finish(mut response: Response<Body>) -> Response<Body> {
+/// An answer that is no object.
+fn in_text(code: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::one(text));
+    *response.status_mut() = code;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
+}
+
+fn finish(mut response: Response<Body>, content_type: &'static str) -> Response<Body> {
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(
         "cache-control",
         HeaderValue::from_static("no-cache, private"),

@@ -16,6 +16,34 @@ pub(super) struct Status {
     details: Option<Value>,
     /// The token of a refused continuation, with which the client may go on all the same.
     continuation: Option<String>,
+    /// No object but a line of text, as for API groups that the server does not have.
+    is_text: bool,
+}
+
+/// What is wrong with a field of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cause {
+    field: &'static str,
+    reason: &'static str,
+    message: &'static str,
+}
+
+impl Cause {
+    pub(super) fn required(field: &'static str) -> Self {
+        Self {
+            field,
+            reason: "FieldValueRequired",
+            message: "Required value",
+        }
+    }
+
+    pub(super) fn invalid(field: &'static str) -> Self {
+        Self {
+            field,
+            reason: "FieldValueInvalid",
+            message: "Invalid value",
+        }
+    }
 }
 
 impl Status {
@@ -27,12 +55,14 @@ impl Status {
             message: message.into(),
             details: None,
             continuation: None,
+            is_text: false,
         }
     }
 
     /// Any code, with the reason that goes with it.
     pub(super) fn of_code(code: StatusCode, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code.as_u16() {
+            406 => ("NotAcceptable", "406: Not Acceptable"),
             429 => (
                 "TooManyRequests",
                 "Too many requests, please try again later.",
@@ -51,6 +81,9 @@ impl Status {
         let mut status = Self::new(code, reason, message);
         status.retry_after = retry_after;
         status.details = retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}));
+        if code == StatusCode::NOT_ACCEPTABLE {
+            status.details = Some(json!({}));
+        }
         status
     }
 
@@ -84,6 +117,13 @@ impl Status {
         status
     }
 
+    /// A path in an API group that this server does not have.
+    pub(super) fn no_such_group() -> Self {
+        let mut status = Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found");
+        status.is_text = true;
+        status
+    }
+
     /// An object that does not exist.
     pub(super) fn no_such_object(kind: Kind, name: &str) -> Self {
         let resource = kind.resource();
@@ -94,11 +134,45 @@ impl Status {
     }
 
     pub(super) fn method_not_allowed() -> Self {
-        Self::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        let message = "the server does not allow this method on the requested resource";
+        let mut status = Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
+        status.details = Some(json!({}));
+        status
+    }
+
+    /// A watch from something that is no version. Real servers take it for their own fault.
+    pub(super) fn no_version_of_watch(value: &str) -> Self {
+        let message = format!("resourceVersion: Invalid value: {value:?}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// An Event that lacks something.
+    pub(super) fn invalid_event(name: &str, causes: Vec<Cause>) -> Self {
+        let list: Vec<_> = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
+        let message = format!("Event {name:?} is invalid: {}", list.join(", "));
+        let mut status = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        let causes = causes.into_iter().map(|cause| {
+            let Cause {
+                field,
+                reason,
+                message,
+            } = cause;
+            json!({"reason": reason, "message": message, "field": field})
+        });
+        let causes: Vec<_> = causes.collect();
+        status.details = Some(json!({"name": name, "kind": "Event", "causes": causes}));
+        status
+    }
+
+    /// An Event whose name is taken.
+    pub(super) fn event_exists(name: &str) -> Self {
+        let message = format!("events.events.k8s.io {name:?} already exists");
+        let mut status = Self::new(StatusCode::CONFLICT, "AlreadyExists", message);
+        status.details = Some(json!({"name": name, "group": "events.k8s.io", "kind": "events"}));
+        status
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
@@ -139,6 +213,13 @@ impl Status {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
+    /// A watch-list on a storage that cannot say how far it is; sent as an event, in an answer of 200.
+    pub(super) fn no_watch_progress() -> Self {
+        let message = "a watch stream was requested by the client but the required storage feature \
+                       RequestWatchProgress is disabled";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
     /// A list of a version whose history is gone.
     pub(super) fn list_expired() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
@@ -167,6 +248,11 @@ impl Status {
             }],
         }));
         status
+    }
+
+    /// The text of the answer, if it is no object.
+    pub(super) fn text(&self) -> Option<String> {
+        self.is_text.then(|| format!("{}\n", self.message))
     }
 
     /// The object.

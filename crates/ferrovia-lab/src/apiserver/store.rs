@@ -21,7 +21,7 @@ pub(super) struct Change {
 }
 
 /// All objects of all kinds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     revision: u64,
     /// How many changes of a kind are kept.
@@ -30,7 +30,7 @@ pub(super) struct Store {
 }
 
 /// The objects of one kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Collection {
     objects: BTreeMap<Key, Arc<Object>>,
     log: VecDeque<Change>,

@@ -9,10 +9,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
 
 use super::body::{Aborted, Body, Feed};
+use super::encoding::Encoding;
 use super::faults::{End, Fault};
 use super::kind::Kind;
 use super::list::PIECE;
 use super::object::Object;
+use super::options::StreamingLists;
 use super::query::{ListOptions, Version};
 use super::shared::Shared;
 use super::status::Status;
@@ -36,13 +38,18 @@ pub(super) fn watch(
     kind: Kind,
     namespace: Option<String>,
     options: ListOptions,
+    encoding: Encoding,
 ) -> Result<Body, Status> {
     let mut state = shared.state();
     let store = &state.store;
     let current = store.revision();
+    let is_without_progress = shared.options.streaming_lists == StreamingLists::WithoutProgress;
     let (whole, after) = match (options.initial_events, options.version) {
         (Some(true), Version::NotOlderThan(asked)) if asked > current => {
-            return Err(Status::too_large_version(asked, current));
+            return Ok(failed(encoding, &Status::too_large_version(asked, current)));
+        }
+        (Some(true), Version::Newest) if is_without_progress => {
+            return Ok(failed(encoding, &Status::no_watch_progress()));
         }
         (Some(true), _) | (None, Version::Newest | Version::Any) => (true, current),
         (Some(false), Version::Newest | Version::Any) => (false, current),
@@ -50,8 +57,7 @@ pub(super) fn watch(
     };
     if after < store.oldest(kind) {
         let status = Status::watch_expired(after, store.oldest(kind));
-        let line = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", status.object());
-        return Ok(Body::one(line));
+        return Ok(failed(encoding, &status));
     }
     let initial = if whole { store.all(kind) } else { vec![] };
     let cursor = store.cursor_after(kind, after);
@@ -63,6 +69,7 @@ pub(super) fn watch(
         shared: shared.clone(),
         id,
         kind,
+        encoding,
         namespace,
         deadline: Instant::now() + timeout.min(DEFAULT_TIMEOUT),
         options,
@@ -77,10 +84,16 @@ pub(super) fn watch(
     Ok(body)
 }
 
+/// A watch that begins and ends with an error.
+fn failed(encoding: Encoding, status: &Status) -> Body {
+    Body::one(encoding.error_event(status))
+}
+
 struct Watch {
     shared: Arc<Shared>,
     id: u64,
     kind: Kind,
+    encoding: Encoding,
     namespace: Option<String>,
     options: ListOptions,
     deadline: Instant,
@@ -143,14 +156,14 @@ impl Watch {
         let mut piece = BytesMut::new();
         for object in initial {
             if self.sees(&object) {
-                append(&mut piece, self.kind, "ADDED", &object.json);
+                self.append(&mut piece, "ADDED", &object);
             }
             if piece.len() >= PIECE {
                 self.send(piece.split().freeze()).await?;
             }
         }
         if self.options.initial_events == Some(true) && self.options.bookmarks {
-            piece.extend_from_slice(&bookmark(self.kind, self.sent, true));
+            self.append_bookmark(&mut piece, true);
         }
         self.send(piece.freeze()).await
     }
@@ -182,9 +195,11 @@ impl Watch {
         while piece.len() < PIECE {
             let mut cursor = self.cursor;
             let Some(change) = state.store.read(self.kind, &mut cursor).map_err(|_| Over)? else {
+                // Of a watch from the future nothing is known, not even that nothing happened.
+                let is_reached = state.store.revision() >= self.sent;
                 self.sent = self.sent.max(state.store.revision());
-                if with_bookmark {
-                    piece.extend_from_slice(&bookmark(self.kind, self.sent, false));
+                if with_bookmark && is_reached {
+                    self.append_bookmark(&mut piece, false);
                 }
                 return Ok((piece.freeze(), true));
             };
@@ -217,18 +232,33 @@ impl Watch {
         let before = change.before.as_ref().filter(|object| self.sees(object));
         let after = change.after.as_ref().filter(|object| self.sees(object));
         match (before, after) {
-            (None, Some(after)) => append(piece, self.kind, "ADDED", &after.json),
-            (Some(_), Some(after)) => append(piece, self.kind, "MODIFIED", &after.json),
+            (None, Some(after)) => self.append(piece, "ADDED", after),
+            (Some(_), Some(after)) => self.append(piece, "MODIFIED", after),
             (Some(before), None) => {
-                append(
-                    piece,
-                    self.kind,
-                    "DELETED",
-                    &before.last_state(change.revision),
-                );
+                let last = before.last_state(change.revision);
+                let last = self.encoding.of_json(self.kind, last);
+                self.encoding
+                    .append_event(piece, self.kind, "DELETED", &last);
             }
             (None, None) => {}
         }
+    }
+
+    fn append(&self, piece: &mut BytesMut, event: &str, object: &Object) {
+        let object = self.encoding.of(object);
+        self.encoding.append_event(piece, self.kind, event, &object);
+    }
+
+    /// Says how far the client has seen everything.
+    fn append_bookmark(&self, piece: &mut BytesMut, ends_initial_events: bool) {
+        let mut object = self.kind.zero();
+        object["metadata"] = json!({"resourceVersion": self.sent.to_string()});
+        if ends_initial_events {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = self.encoding.of_json(self.kind, object.to_string().into());
+        self.encoding
+            .append_event(piece, self.kind, "BOOKMARK", &object);
     }
 
     fn sees(&self, object: &Object) -> bool {
@@ -264,30 +294,4 @@ impl Drop for Watch {
         self.shared.state().close_watch(self.id);
         self.shared.tell();
     }
-}
-
-fn append(piece: &mut BytesMut, kind: Kind, event: &str, object: &[u8]) {
-    let head = format!(
-        r#"{{"type":"{event}","object":{{"kind":"{}","apiVersion":"{}","#,
-        kind.name(),
-        kind.api_version(),
-    );
-    // The object's own bracket is replaced by the one of the head; it always has metadata.
-    let fields = object.get(1..).unwrap_or_default();
-    piece.reserve(head.len() + fields.len() + 2);
-    piece.extend_from_slice(head.as_bytes());
-    piece.extend_from_slice(fields);
-    piece.extend_from_slice(b"}\n");
-}
-
-/// Tells the client how far it has seen everything.
-fn bookmark(kind: Kind, revision: u64, ends_initial_events: bool) -> BytesMut {
-    let mut object = kind.zero();
-    object["metadata"] = json!({"resourceVersion": revision.to_string()});
-    if ends_initial_events {
-        object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
-    }
-    let mut line = BytesMut::new();
-    append(&mut line, kind, "BOOKMARK", object.to_string().as_bytes());
-    line
 }

@@ -3,7 +3,7 @@
 use ferrovia_lab::apiserver::{ApiServer, Kind, Options, sample};
 use serde_json::{Value, json};
 
-use crate::client::{get, send};
+use crate::client::{Answer, get, send};
 
 const SERVICES: &str = "/api/v1/services";
 
@@ -102,7 +102,9 @@ fn what_is_not_there_is_404_and_what_is_not_done_405() {
         assert_eq!(status["code"], 404);
     }
     let request = "DELETE /api/v1/nodes HTTP/1.1\r\nHost: lab\r\n\r\n";
-    assert_eq!(send(&server, request).unwrap().status, 405);
+    let answer = send(&server, request).unwrap();
+    assert_eq!(answer.status, 405);
+    assert_eq!(answer.json()["details"], json!({}));
 }
 
 #[test]
@@ -272,19 +274,34 @@ fn a_long_list_comes_in_chunks_and_whole() {
     assert_eq!(names(&list), expected);
 }
 
+/// An Event that a server takes.
+fn event(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "kube-proxy",
+        "reportingInstance": "kube-proxy-node-1",
+        "action": "StartKubeProxy",
+        "reason": "Starting",
+        "type": "Normal",
+        "regarding": {"kind": "Node", "name": "node-1"},
+    })
+}
+
+fn post_event(server: &ApiServer, namespace: &str, body: &str) -> Answer {
+    let request = format!(
+        "POST /apis/events.k8s.io/v1/namespaces/{namespace}/events HTTP/1.1\r\nHost: lab\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len(),
+    );
+    send(server, &request).unwrap()
+}
+
 #[test]
 fn events_are_kept_and_the_version_is_told() {
     let server = server();
-    let body = json!({"metadata": {"name": "e1"}, "reason": "Starting"}).to_string();
-    let post = |body: &str| {
-        let request = format!(
-            "POST /apis/events.k8s.io/v1/namespaces/default/events HTTP/1.1\r\nHost: lab\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len(),
-        );
-        send(&server, &request).unwrap().status
-    };
-    assert_eq!(post(&body), 201);
+    let post = |body: &str| post_event(&server, "default", body).status;
+    assert_eq!(post(&event("e1").to_string()), 201);
     assert_eq!(post("[1]"), 400);
     assert_eq!(post("{\"metadata\":3}"), 400);
     assert_eq!(post("{"), 400);
@@ -293,6 +310,43 @@ fn events_are_kept_and_the_version_is_told() {
     assert_eq!(events[0]["reason"], "Starting");
     assert_eq!(events[0]["metadata"]["namespace"], "default");
     assert_eq!(get(&server, "/version").json()["gitVersion"], "v1.36.4");
+}
+
+#[test]
+fn refuses_events_that_lack_a_field_or_exist() {
+    let server = server();
+    let refusal = |namespace: &str, body: &Value| {
+        let status = post_event(&server, namespace, &body.to_string()).json();
+        let field = status["details"]["causes"][0]["field"].as_str();
+        (
+            status["code"].as_u64(),
+            field.unwrap_or_default().to_owned(),
+        )
+    };
+    for field in ["eventTime", "reportingInstance", "action", "reason", "type"] {
+        let mut event = event("e1");
+        event.as_object_mut().unwrap().remove(field);
+        assert_eq!(refusal("default", &event), (Some(422), field.to_owned()));
+    }
+    // About an object without namespace, and so in none of a tenant's.
+    let misplaced = (Some(422), "involvedObject.namespace".to_owned());
+    assert_eq!(refusal("shop", &event("e1")), misplaced);
+    assert_eq!(
+        post_event(&server, "default", &event("e1").to_string()).status,
+        201
+    );
+    assert_eq!(refusal("default", &event("e1")).0, Some(409));
+    assert_eq!(server.events().len(), 1);
+}
+
+#[test]
+fn answers_in_text_for_api_groups_that_it_lacks() {
+    let mut answer = get(&server(), "/apis/nothing.k8s.io/v1/nothings");
+    assert_eq!(answer.status, 404);
+    let kind = answer.header("content-type");
+    assert_eq!(kind, Some("text/plain; charset=utf-8"));
+    let line = answer.line().unwrap();
+    assert_eq!(line.as_deref(), Some("404 page not found\n"));
 }
 
 #[test]

@@ -165,11 +165,24 @@ fn a_watch_from_the_future_waits_for_it() {
     server.apply(sample::service(1)).unwrap();
     let later = server.apply(sample::service(2)).unwrap();
     assert_event(&mut watch, "ADDED", 2, later);
-    let answer = get(
-        &server,
-        &format!("/api/v1/services?{STREAMING}&resourceVersion=99999"),
-    );
-    assert_eq!(answer.status, 504);
+}
+
+#[test]
+fn a_watch_list_from_the_future_ends_with_an_error_in_the_stream() {
+    let server = server();
+    let mut watch = watch(&server, &format!("{STREAMING}&resourceVersion=99999"));
+    let (event, status) = watch.event();
+    assert_eq!((event.as_str(), &status["code"]), ("ERROR", &json!(504)));
+    let cause = &status["details"]["causes"][0]["reason"];
+    assert_eq!(cause, "ResourceVersionTooLarge");
+    assert!(watch.line().unwrap().is_none());
+}
+
+#[test]
+fn a_watch_from_what_is_no_version_is_the_servers_fault() {
+    let answer = get(&server(), "/api/v1/services?watch=1&resourceVersion=abc");
+    assert_eq!(answer.status, 500);
+    assert_eq!(answer.json()["reason"], Value::Null);
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn in_namespace(scene: Scene) -> anyhow::Result<Figures> {
     create((0..flows).map(|n| entry(scene, n)))?;
 
     let (sender, reports) = mpsc::channel();
-    let cleaner = Cleaner::start(move |cleaned| {
+    let cleaner = Cleaner::start(Duration::ZERO, move |cleaned| {
         sender.send(cleaned).ok();
     })?;
     let old = services(scene, &[at(GONE), at(KEPT)]);

@@ -248,6 +248,7 @@ mod tests {
             took: Duration::from_micros(3501),
             triggers: Vec::new(),
             cleanup: None,
+            departed: None,
             result: if succeeds {
                 Ok(written)
             } else {

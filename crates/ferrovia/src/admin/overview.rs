@@ -62,7 +62,7 @@ impl Admin {
         let (is_ready, warnings, latest) = warned.await?;
         let latest: Vec<Value> = latest
             .into_iter()
-            .map(|it| json!({ "object": it.object, "field": it.field, "problem": it.problem }))
+            .map(|it| json!({ "object": it.object, "field": it.field, "problem": it.problem_in_full() }))
             .collect();
         let families: Vec<_> = self.about.families.iter().map(|it| it.name()).collect();
         let now = Moment::now();
@@ -116,10 +116,8 @@ impl Admin {
         if body["nodeEligible"] == false {
             reasons.push("this node has no Node object, or it is being deleted".to_owned());
         }
-        if let Some(age) = body["dataAge"].as_str() {
-            reasons.push(format!(
-                "the API server has not been heard of for {age}; the rules may be out of date"
-            ));
+        if body["synced"] == false {
+            reasons.push("the rules have not been written for the first time yet".to_owned());
         }
         json!({ "ok": answer.is_ok, "reasons": reasons, "healthz": body })
     }

@@ -121,8 +121,9 @@ impl Admin {
             PortView::new(*family, port, explained.as_ref(), self.about.mode, &counts)
         };
         let warnings = known.warnings.iter();
-        let warnings = warnings
-            .map(|it| json!({ "object": it.object, "field": it.field, "problem": it.problem }));
+        let warnings = warnings.map(
+            |it| json!({ "object": it.object, "field": it.field, "problem": it.problem_in_full() }),
+        );
         json!({
             "version": VERSION,
             "namespace": key.namespace(),

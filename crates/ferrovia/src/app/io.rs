@@ -23,10 +23,6 @@ use crate::source::manifest::Folder;
 use crate::sync::Inputs;
 use crate::web::serve_page;
 
-/// Objects that are older than this are told by `/healthz`: the API server sends a sign of life about every minute, and a watch that is
-/// silent is given up after three.
-const STALE_AFTER: Duration = Duration::from_secs(5 * 60);
-
 /// How long the API server may take for the events of a start that fails.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -119,6 +115,7 @@ impl Io {
                 config: config.document.clone(),
                 flags: config.flags.clone(),
                 profiling: config.profiling,
+                names: vec![config.settings.node_name.clone(), hostname()],
                 set_verbosity: Arc::new(move |level| log.set_verbosity(level)),
             };
             let server = serve_metrics(self.runtime.handle(), &bind(address), pages)?;
@@ -198,7 +195,7 @@ impl Io {
         let freshness = Freshness::new(Instant::now());
         let watched = freshness.clone();
         self.health
-            .watch_data(STALE_AFTER, Box::new(move |now| watched.age(now)));
+            .show_data_age(Box::new(move |now| watched.age(now)));
         let following = source::follow_api(api, node_name, freshness, inputs);
         self.tasks.push(Box::pin(following));
     }

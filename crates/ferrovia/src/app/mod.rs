@@ -3,7 +3,9 @@
 //! One thread syncs. Whatever it hears comes through one queue, from threads that wait for the outside (`watch.rs`) and from the source
 //! of objects (`source.rs`); whatever it has to tell goes to `report.rs`. HTTP and the API server share one thread of their own (`io.rs`).
 
+mod authors;
 mod io;
+pub(crate) mod owner;
 mod report;
 mod source;
 mod systemd;
@@ -13,30 +15,36 @@ mod watch;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use anyhow::{bail, ensure};
 use ferrovia_core::desired::LocalSetting;
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_host::nft::Connection;
 use ferrovia_host::portals::Directory;
 use ferrovia_host::privileges;
 use ferrovia_host::sysctl::Files;
 use jiff::Timestamp;
 
+use self::authors::Authors;
 use self::io::Io;
+use self::owner::Claim;
 use self::report::{FirstSync, Preflight, Reporter, WhenReady};
 use self::takeover::Patience;
 use crate::admin::{About, Admin, History, Looker};
 use crate::config::{Action, Config, Source};
 use crate::conntrack::fill;
 use crate::conntrack::limits::{self, Finding};
-use crate::conntrack::worker::{Cleaned, Cleaner};
+use crate::conntrack::worker::{Cleaned, Cleaner, PACE};
 use crate::families;
 use crate::http::ServiceChecks;
 use crate::logging::LogControl;
 use crate::look::compare::Kernel;
 use crate::metrics::{DEFAULT_MAX_SERIES, Metrics, ReadConnections};
 use crate::mode::{Installed, Listen, Mode, TakeOver, trace_mode, with_localhost_node_ports};
+use crate::notice::Noticeboard;
 use crate::source::manifest::Folder;
+use crate::sweep::Sweeper;
 use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
 
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
@@ -48,6 +56,10 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     if config.once {
         return run_once(config, &mode);
     }
+    let claim = match config.action {
+        Action::InitOnly => None,
+        _ => Some(Claim::make(&config, &mode)?),
+    };
     let mut io = Io::new(&config, &mode)?;
     // All that takes more than we need later comes before the first thread is made, because threads inherit what we may do.
     let findings = set_limits(&config);
@@ -65,6 +77,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         read,
         take_over,
         proxies,
+        filled_sets,
     } = with_localhost_node_ports(installed, &mode, &config, &io.notices);
     let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
     drop_privileges(&config, &mode);
@@ -86,11 +99,23 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let history = Arc::new(History::default());
     let admin = admin(&config, &mode, &io, supported, &proxies, &inputs, &history)?;
     io.serve_admin(&config, &Arc::new(admin));
-    let engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
+    let mut engine = Engine::new(config.settings.clone(), backends).waiting_for(node_need(&config));
+    if let Some(claim) = claim {
+        engine = claim.hold(engine, &io.health, &inputs)?;
+    }
     let watched = inputs.clone();
     let needs_tools = mode.needs_tools();
-    let when_ready = move || settle_in(needs_tools, listen, take_over, watched);
-    let mut reporter = reporter(&config, &io, supported, Box::new(when_ready), history)?;
+    let notices = io.notices.clone();
+    let when_ready = move || settle_in(needs_tools, listen, take_over, watched, notices);
+    let sweeper = sweeper(&config, &io, filled_sets)?;
+    let mut reporter = reporter(
+        &config,
+        &io,
+        supported,
+        Box::new(when_ready),
+        history,
+        sweeper,
+    )?;
     findings
         .iter()
         .filter_map(Finding::notice)
@@ -131,6 +156,7 @@ fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
         "--once: the {} mode serves nobody once the process has ended; use another mode, or leave --once out",
         mode.name()
     );
+    let _ownership = owner::claim_or_wait(&config, mode)?;
     let Installed {
         backends,
         take_over,
@@ -149,7 +175,8 @@ fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
         Stop::Asked | Stop::Satisfied => {}
     }
     ensure!(first.succeeded, "the rules could not be written");
-    takeover::remove_others(take_over, Patience::ONCE);
+    let notices: Noticeboard = Arc::new(|_| {});
+    takeover::remove_others(take_over, Patience::ONCE, &notices);
     Ok(())
 }
 
@@ -200,13 +227,15 @@ fn reporter(
     supported: PerFamily<bool>,
     when_ready: WhenReady,
     history: Arc<History>,
+    sweeper: Option<Sweeper>,
 ) -> anyhow::Result<Reporter> {
     let counted = Arc::clone(&io.metrics);
     Ok(Reporter {
         metrics: Arc::clone(&io.metrics),
         health: Arc::clone(&io.health),
         checks: ServiceChecks::start(io.handle(), Arc::clone(&io.health), io.notices.clone()),
-        cleaner: Cleaner::start(move |cleaned| count_cleaned(&counted, cleaned))?,
+        cleaner: Cleaner::start(PACE, move |cleaned| count_cleaned(&counted, cleaned))?,
+        sweeper,
         preflight: Some(preflight(config, supported)),
         when_ready: Some(when_ready),
         started: Timestamp::now(),
@@ -214,7 +243,19 @@ fn reporter(
         checked: PerFamily::default(),
         syncing: None,
         history,
+        authors: Authors::new(io.notices.clone(), Instant::now()),
     })
+}
+
+/// What keeps the sets that packets fill in order, where the mode has any.
+fn sweeper(
+    config: &Config,
+    io: &Io,
+    filled_sets: Option<Connection>,
+) -> anyhow::Result<Option<Sweeper>> {
+    let metrics = Arc::clone(&io.metrics);
+    let start = |sets| Sweeper::start(sets, config.counters, move |report| metrics.swept(report));
+    Ok(filled_sets.map(start).transpose()?)
 }
 
 /// A way to read what the kernel counts, where it does and may. Everybody who reads gets one of their own.
@@ -311,12 +352,18 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
 }
 
 /// The rules are in force for the first time: tells those who wait for it, and begins to look after them.
-fn settle_in(needs_tools: bool, listen: Listen, take_over: TakeOver, inputs: Inputs) {
+fn settle_in(
+    needs_tools: bool,
+    listen: Listen,
+    take_over: TakeOver,
+    inputs: Inputs,
+    notices: Noticeboard,
+) {
     tracing::info!("ready: all services are in the kernel");
     systemd::notify_ready();
     // The tools may take seconds, or wait for a lock, and changes must be followed meanwhile.
     let started = watch::watch_rules(listen, inputs).and_then(|()| {
-        let work = move || takeover::remove_others(take_over, Patience::DAEMON);
+        let work = move || takeover::remove_others(take_over, Patience::DAEMON, &notices);
         watch::spawn_with_tools("takeover", work)
     });
     if !needs_tools {

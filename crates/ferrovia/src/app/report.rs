@@ -2,18 +2,21 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Desired, HealthChecks, NodePortAddresses};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::model::Warning;
 use ferrovia_host::memory;
 use jiff::Timestamp;
 
+use super::authors::Authors;
 use crate::admin::History;
 use crate::conntrack::worker::{Cleaner, Syncing};
 use crate::health::{Health, Moment, NodeState};
 use crate::http::{ServiceChecks, WantedChecks};
 use crate::metrics::{Metrics, Traffic};
+use crate::sweep::Sweeper;
 use crate::sync::{Engine, Observer, Outcome, Received, SyncKind};
 
 /// Checks that have to hold before the first write.
@@ -27,6 +30,7 @@ pub(super) struct Reporter {
     pub(super) health: Arc<Health>,
     pub(super) checks: ServiceChecks,
     pub(super) cleaner: Cleaner,
+    pub(super) sweeper: Option<Sweeper>,
     /// Done once, before the first write.
     pub(super) preflight: Option<Preflight>,
     /// Done once, when all rules are in force.
@@ -39,6 +43,8 @@ pub(super) struct Reporter {
     pub(super) syncing: Option<Syncing>,
     /// What people may want to know of later.
     pub(super) history: Arc<History>,
+    /// Hear what is wrong with their Services.
+    pub(super) authors: Authors,
 }
 
 impl Observer for Reporter {
@@ -60,12 +66,16 @@ impl Observer for Reporter {
             .map_or(Ok(()), |check| check(engine))?;
         // Health begins to count here: a family whose first write never succeeds must not pass for one that has nothing to do.
         for family in enabled(engine) {
-            self.health.updated(family, Moment::now());
+            self.health.started(family, Moment::now());
         }
         self.queued(engine);
         // The objects were read by other threads, whose freed memory the first sync, which takes the most of all, cannot use.
         memory::give_back();
         Ok(())
+    }
+
+    fn warned(&mut self, warnings: &[Warning]) {
+        self.authors.report(warnings, Instant::now());
     }
 
     fn syncing(&mut self) {
@@ -79,6 +89,9 @@ impl Observer for Reporter {
             self.observe_latency(outcome);
             if let Some(cleanup) = &outcome.cleanup {
                 self.cleaner.submit(cleanup.clone());
+            }
+            if let (Some(sweeper), Some(departed)) = (&self.sweeper, &outcome.departed) {
+                sweeper.submit(outcome.family, departed.clone());
             }
         }
         self.syncing = None;

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::mode::TakeOver;
+use crate::notice::{Notice, Noticeboard, Regarding, Severity};
 
 /// How much it is worth to remove everything, and to harm nobody by it.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +36,26 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Removes a predecessor's rules, which can go without a gap now, and tries again where that fails.
-pub(super) fn remove_others(take_over: TakeOver, patience: Patience) {
-    remove_with_pauses(take_over, patience, thread::sleep);
+pub(super) fn remove_others(take_over: TakeOver, patience: Patience, notices: &Noticeboard) {
+    remove_with_pauses(take_over, patience, notices, thread::sleep);
+}
+
+/// What stays is in force beside our rules: it forwards connections to Services that may be gone, and to pods that are.
+fn warn_of_left(left: &[String], notices: &Noticeboard) {
+    if left.is_empty() {
+        return;
+    }
+    let rules = left.join("; ");
+    tracing::error!(%rules, "Found iptables-legacy rules of a previous proxy, which only the iptables-legacy tools can remove; they stay in force beside ours. Run `ferrovia cleanup --kube-proxy --force` where these tools are, or reboot the node");
+    notices(Notice {
+        regarding: Regarding::Node,
+        severity: Severity::Warning,
+        reason: "LeftoverRules",
+        action: "TakeOver",
+        note: format!(
+            "iptables-legacy rules of a previous proxy stay in force beside ours and may forward connections to pods that are gone: {rules}. Only the iptables-legacy tools can remove them: run `ferrovia cleanup --kube-proxy --force` on the node where these tools are, or reboot it"
+        ),
+    });
 }
 
 fn remove_with_pauses(
@@ -45,16 +64,15 @@ fn remove_with_pauses(
         attempts,
         connections,
     }: Patience,
+    notices: &Noticeboard,
     mut rest: impl FnMut(Duration),
 ) {
     let mut pause = FIRST_PAUSE;
     for attempt in 1..=attempts {
         let error = match take_over(connections) {
-            Ok(removed) => {
-                for what in removed {
-                    tracing::info!("took over: removed {what}");
-                }
-                return;
+            Ok(taken_over) => {
+                taken_over.log();
+                return warn_of_left(&taken_over.left, notices);
             }
             Err(error) => error,
         };
@@ -74,6 +92,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::mode::TakenOver;
 
     /// How often it is tried, and with which pauses, if it succeeds at this attempt.
     fn tried(succeeds_at: u32, attempts: u32) -> (u32, Vec<Duration>) {
@@ -81,7 +100,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let take_over = move |_| {
             if counted.fetch_add(1, Ordering::Relaxed) + 1 == succeeds_at {
-                Ok(vec!["everything".to_owned()])
+                Ok(TakenOver::default())
             } else {
                 Err("the lock is held".into())
             }
@@ -91,7 +110,10 @@ mod tests {
             attempts,
             ..Patience::ONCE
         };
-        remove_with_pauses(Box::new(take_over), patience, |pause| pauses.push(pause));
+        let notices: Noticeboard = Arc::new(|_| {});
+        remove_with_pauses(Box::new(take_over), patience, &notices, |pause| {
+            pauses.push(pause);
+        });
         (calls.load(Ordering::Relaxed), pauses)
     }
 

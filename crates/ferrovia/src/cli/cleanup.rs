@@ -1,56 +1,74 @@
 //! `ferrovia cleanup`, and `--cleanup`
 
+use anyhow::bail;
 use clap::Args;
-use ferrovia_host::iptables;
+use ferrovia_host::owner::Ownership;
 
 use super::output::print;
-use crate::mode;
+use crate::app::owner;
+use crate::mode::{self, RemovedAll};
 
-/// Ours have the names of kube-proxy's on purpose.
-const WHY_CHAINS_STAY: &str = "\
-these iptables chains are of our iptables, ipvs or userspace mode or of a kube-proxy, which cannot be told apart; \
+const WHY_FOREIGN_STAYS: &str = "\
+these iptables chains have no mark of Ferrovia, so a kube-proxy wrote them, or an older Ferrovia; \
 `ferrovia cleanup --kube-proxy` removes them\n";
-const NO_TOOLS: &str = "\
-no iptables tools that work were found on PATH, so iptables chains were not looked for; \
-if the iptables mode or a kube-proxy was in use here, run this where the tools are\n";
+const WHY_LEGACY_STAYS: &str = "\
+only the iptables-legacy tools can remove these rules, and they were not found on PATH; run this where they are\n";
 
 /// Flags of `ferrovia cleanup`.
 #[derive(Debug, Args)]
 pub(super) struct CleanupArgs {
-    /// Remove what a kube-proxy left behind as well, and what our modes iptables, ipvs and userspace wrote under its names: nftables
-    /// tables, iptables chains, virtual servers, sets and the device kube-ipvs0
+    /// Remove what a kube-proxy left behind as well: nftables tables, iptables chains, virtual servers, sets and the device kube-ipvs0
     #[arg(long)]
     pub(super) kube_proxy: bool,
+    /// Remove them even while a Ferrovia runs here, which may write them again
+    #[arg(long)]
+    pub(super) force: bool,
 }
 
 /// Removes our rules, and those of a kube-proxy if asked to.
-pub(super) fn cleanup(kube_proxy: bool) -> anyhow::Result<()> {
-    let removed = mode::remove_all(kube_proxy).map_err(anyhow::Error::from_boxed)?;
-    if kube_proxy {
-        return report(&removed.in_words, &[], removed.no_tools);
-    }
-    // They are not asked for, so that they cannot be looked at is no failure.
-    let chains = iptables::find_leftovers().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot tell whether there are iptables chains");
-        error.removed
-    });
-    let left = mode::in_words(&chains);
-    report(&removed.in_words, &left, chains.tools.is_empty())
+pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<()> {
+    let _ownership = (!args.force).then(claim).transpose()?;
+    let done = mode::remove_all(args.kube_proxy).map_err(anyhow::Error::from_boxed)?;
+    report(&done)
 }
 
-fn report(removed: &[String], left: &[String], no_tools: bool) -> anyhow::Result<()> {
-    for what in removed {
+/// Keeps a proxy from writing what is being removed. None may be writing now.
+fn claim() -> anyhow::Result<Option<Ownership>> {
+    let me = owner::describe("cleanup");
+    match ferrovia_host::owner::claim(&me) {
+        Ok(Ok(ownership)) => Ok(Some(ownership)),
+        Ok(Err(owner)) => bail!(
+            "cannot remove the rules: a proxy uses them in this network namespace ({owner}); stop it first, or use --force"
+        ),
+        // Whatever is wrong with the kernel or our rights, the removal meets it too and says it better.
+        Err(error) => {
+            tracing::debug!(%error, "Failed to find out whether a proxy runs");
+            Ok(None)
+        }
+    }
+}
+
+fn report(done: &RemovedAll) -> anyhow::Result<()> {
+    let (in_use, proxy) = done.in_use.clone().unwrap_or_default();
+    let why_in_use =
+        format!("these iptables chains are in use by a kube-proxy that runs here: {proxy}\n");
+    for what in &done.removed {
         print(format_args!("removed {what}\n"))?;
     }
-    for what in left {
-        print(format_args!("left {what}\n"))?;
+    for (left, why) in [
+        (&in_use, why_in_use.as_str()),
+        (&done.foreign, WHY_FOREIGN_STAYS),
+        (&done.needs_tools, WHY_LEGACY_STAYS),
+    ] {
+        for what in left {
+            print(format_args!("left {what}\n"))?;
+        }
+        if !left.is_empty() {
+            print(why)?;
+        }
     }
-    if !left.is_empty() {
-        print(WHY_CHAINS_STAY)?;
-    }
-    if no_tools {
-        print(NO_TOOLS)?;
-    } else if removed.is_empty() && left.is_empty() {
+    let left = [&in_use, &done.foreign, &done.needs_tools];
+    if done.removed.is_empty() && left.iter().all(|left| left.is_empty()) {
         print("nothing to remove in this network namespace\n")?;
     }
     Ok(())

@@ -52,6 +52,10 @@ pub struct ShapeFlags {
     #[arg(long, value_name = "reject|drop", default_value = "reject")]
     no_endpoints: String,
 
+    /// External IPs of Services that are served: `allow`, `deny`, or ranges
+    #[arg(long, value_name = "allow|deny|CIDR[,CIDR]", default_value = "allow")]
+    external_ips: String,
+
     /// Give what pods send out of the cluster this node's address as source
     #[arg(long)]
     egress_masquerade: bool,
@@ -105,6 +109,7 @@ impl ShapeFlags {
             format!("--masquerade-all={}", self.masquerade_all),
             format!("--masquerade-bit={}", self.masquerade_bit),
             format!("--no-endpoints={}", self.no_endpoints),
+            format!("--external-ips={}", self.external_ips),
             format!("--egress-masquerade={}", self.egress_masquerade),
         ]
         .into_iter()

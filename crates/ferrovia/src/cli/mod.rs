@@ -156,8 +156,8 @@ enum Command {
     /// Say which Services and settings would behave differently in another mode, and how to switch; changes nothing. With --check it ends
     /// with 0 if nothing changes, 1 if something does, 2 on an error
     Migrate(Box<migrate::MigrateArgs>),
-    /// Remove our rules from the kernel; Services stop working on this node until a proxy runs again. Without --kube-proxy, what has
-    /// kube-proxy's names (the modes iptables, ipvs and userspace) stays and is told
+    /// Remove the rules of every mode from the kernel; Services stop working on this node until a proxy runs again. Refuses while a
+    /// Ferrovia runs here. What a kube-proxy wrote, or has taken over from us and uses, stays and is listed
     Cleanup(cleanup::CleanupArgs),
     /// Print what a shell needs to complete commands and flags, as in `ferrovia completions bash > /etc/bash_completion.d/ferrovia`
     Completions(completions::CompletionsArgs),
@@ -270,7 +270,7 @@ fn other_command(mut arguments: Vec<String>) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::plan(&args),
         Command::Counters(args) => counters::counters(&args),
         Command::Top(args) => top::top(args),
-        Command::Cleanup(args) => cleanup::cleanup(args.kube_proxy),
+        Command::Cleanup(args) => cleanup::cleanup(&args),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     };

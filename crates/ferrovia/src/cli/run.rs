@@ -32,7 +32,10 @@ pub(super) fn run(program: Program, arguments: Vec<String>) -> anyhow::Result<()
     config.remarks.iter().for_each(crate::config::Remark::log);
     match &config.action {
         Action::WriteConfig(path) => write(path, &config.document),
-        Action::Cleanup => cleanup::cleanup(true),
+        Action::Cleanup { force } => cleanup::cleanup(&cleanup::CleanupArgs {
+            kube_proxy: true,
+            force: *force,
+        }),
         Action::InitOnly | Action::Run => {
             ferrovia_host::memory::keep_small();
             let done = app::run(config, log.clone());

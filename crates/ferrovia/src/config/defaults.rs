@@ -15,8 +15,6 @@ pub(super) const HEALTH_PORT: u16 = 10256;
 pub(super) const METRICS_PORT: u16 = 10249;
 /// The port of the page for people.
 pub(super) const WEB_PORT: u16 = 10247;
-/// Where that page is.
-pub(super) const WEB_ADDRESS: &str = "127.0.0.1";
 /// Where commands ask the daemon.
 pub const ADMIN_SOCKET: &str = "/run/ferrovia/admin.sock";
 

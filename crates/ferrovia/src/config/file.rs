@@ -15,7 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::duration::GoDuration;
 
 pub use self::logging::{LogOptions, LogStream, Logging, VModule};
-pub use self::ours::{Admin, EgressMasquerade, Ferrovia, FerroviaIpvs, FerroviaUserspace, Web};
+pub use self::ours::{
+    Admin, EgressMasquerade, Ferrovia, FerroviaIpvs, FerroviaUserspace, Limits, Web,
+};
 
 /// The one `apiVersion` there is.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -271,6 +273,13 @@ impl Document {
                 counters: Some(true),
                 manifests: "/".to_owned(),
                 no_endpoints: "drop".to_owned(),
+                when_owned: "exit".to_owned(),
+                external_ips: "deny".to_owned(),
+                limits: Limits {
+                    frontends_per_service: Some(1),
+                    external_ip_frontends_per_namespace: Some(1),
+                    source_ranges_per_service: Some(1),
+                },
                 egress_masquerade: EgressMasquerade {
                     enabled: true,
                     except_cidrs: None,

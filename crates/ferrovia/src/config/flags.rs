@@ -25,6 +25,7 @@ pub struct Typed {
     /// `--write-config-to`.
     pub(super) write_config_to: Option<PathBuf>,
     pub(super) cleanup: bool,
+    pub(super) force: bool,
     pub(super) init_only: bool,
     pub(super) once: bool,
     pub(super) master: String,

@@ -57,6 +57,8 @@ pub struct Config {
     pub counters: bool,
     /// End after the first sync, whether it succeeded or not.
     pub once: bool,
+    /// What to do while another proxy writes in this network namespace.
+    pub when_owned: WhenOwned,
     /// Where health is served, if anywhere.
     pub health: Option<SocketAddr>,
     /// Where metrics are served, if anywhere.
@@ -103,9 +105,22 @@ pub enum Action {
     /// Do what needs full privileges, then end.
     InitOnly,
     /// Remove all rules, then end.
-    Cleanup,
+    Cleanup {
+        /// Even while a proxy runs.
+        force: bool,
+    },
     /// Write the configuration into a file, then end.
     WriteConfig(PathBuf),
+}
+
+/// What to do while another proxy writes in this network namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenOwned {
+    /// Wait until it exits, ready to go on where it stopped.
+    #[default]
+    Wait,
+    /// Exit with an error.
+    Exit,
 }
 
 /// Where objects come from.

@@ -6,25 +6,29 @@ use std::time::Duration;
 
 use ferrovia_core::desired::{LocalSetting, NoEndpoints, Settings};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::model::{ExternalIpPolicy, ServiceLimits, ServicePolicy, parse_cidr};
 use ferrovia_core::plan::iptables::DROP_MARK;
 use ipnet::IpNet;
 
-use super::defaults::{ADMIN_SOCKET, WEB_ADDRESS, WEB_PORT, add_port};
+use super::defaults::{ADMIN_SOCKET, WEB_PORT, add_port};
 use super::file::Document;
 use super::flags::Typed;
+use super::gates::FeatureGates;
 use super::validate::Checks;
 use super::{
     Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source,
-    UserspaceSettings, logs,
+    UserspaceSettings, WhenOwned, logs,
 };
 use crate::conntrack::limits::ConntrackSettings;
-use crate::source::kube::ApiAccess;
+use crate::source::kube::{ApiAccess, Encoding};
 use crate::sync::Pace;
 
 /// Longer than this makes no sense, and much longer no instant.
 const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
 /// The longest path of a socket. The kernel takes 107 bytes; some are for the name it has until it is ready.
 const LONGEST_SOCKET: usize = 90;
+/// No limit of Services can be set higher, so that products of two stay numbers.
+const HIGHEST_LIMIT: i32 = 1 << 24;
 /// The version before ours, whose hidden metrics may be shown.
 const PREVIOUS_VERSION: &str = "1.35";
 
@@ -61,7 +65,7 @@ impl Config {
             no_endpoints: no_endpoints(&mut checks, document),
             node_ports: checks
                 .node_ports(document.node_port_addresses.as_deref().unwrap_or_default()),
-            external_ips: gates.is_enabled("AllowServiceExternalIPs"),
+            services: services(&mut checks, document, &gates),
         };
         let config = Self {
             action: action(&typed),
@@ -75,6 +79,7 @@ impl Config {
                 .min(LONGEST_PERIOD),
             counters: document.ferrovia.counters.unwrap_or(true),
             once: typed.once,
+            when_owned: when_owned(&mut checks, document),
             health: checks.server("healthzBindAddress", &document.healthz_bind_address),
             metrics: checks.server("metricsBindAddress", &document.metrics_bind_address),
             web: web(&mut checks, document),
@@ -110,12 +115,24 @@ fn action(typed: &Typed) -> Action {
     if let Some(path) = &typed.write_config_to {
         Action::WriteConfig(path.clone())
     } else if typed.cleanup {
-        Action::Cleanup
+        Action::Cleanup { force: typed.force }
     } else if typed.init_only {
         Action::InitOnly
     } else {
         Action::Run
     }
+}
+
+fn when_owned(checks: &mut Checks, document: &Document) -> WhenOwned {
+    let words = [
+        ("", WhenOwned::Wait),
+        ("wait", WhenOwned::Wait),
+        ("exit", WhenOwned::Exit),
+    ];
+    let given = &document.ferrovia.when_owned;
+    checks
+        .word("ferrovia.whenOwned", given, &words)
+        .unwrap_or_default()
 }
 
 fn source(checks: &mut Checks, document: &Document, master: &str) -> Source {
@@ -138,6 +155,10 @@ fn source(checks: &mut Checks, document: &Document, master: &str) -> Source {
         master: some(master),
         qps: client.qps,
         burst: checks.not_negative("clientConnection.burst", client.burst),
+        encoding: Encoding::preferred(match &*client.accept_content_types {
+            "" => &client.content_type,
+            accepted => accepted,
+        }),
     })
 }
 
@@ -248,10 +269,62 @@ fn egress_except(
     Some(except)
 }
 
-/// Nobody but this machine by default, whatever family the node's addresses are of.
+/// What of a Service is served. Kubernetes' gate goes before our own policy.
+fn services(checks: &mut Checks, document: &Document, gates: &FeatureGates) -> ServicePolicy {
+    let mut external_ips = external_ips(checks, &document.ferrovia.external_ips);
+    if !gates.is_enabled("AllowServiceExternalIPs") {
+        external_ips = ExternalIpPolicy::Deny;
+    }
+    let given = &document.ferrovia.limits;
+    let defaults = ServiceLimits::default();
+    let mut limit = |name: &str, given: Option<i32>, default: usize| {
+        let Some(given) = given else { return default };
+        let field = format!("ferrovia.limits.{name}");
+        let number = checks.within(&field, given, 1, HIGHEST_LIMIT);
+        usize::try_from(number).unwrap_or(default)
+    };
+    let limits = ServiceLimits {
+        frontends_per_service: limit(
+            "frontendsPerService",
+            given.frontends_per_service,
+            defaults.frontends_per_service,
+        ),
+        external_ip_frontends_per_namespace: limit(
+            "externalIPFrontendsPerNamespace",
+            given.external_ip_frontends_per_namespace,
+            defaults.external_ip_frontends_per_namespace,
+        ),
+        source_ranges_per_service: limit(
+            "sourceRangesPerService",
+            given.source_ranges_per_service,
+            defaults.source_ranges_per_service,
+        ),
+    };
+    ServicePolicy {
+        external_ips,
+        limits,
+    }
+}
+
+fn external_ips(checks: &mut Checks, given: &str) -> ExternalIpPolicy {
+    match given {
+        "" | "allow" => ExternalIpPolicy::Allow,
+        "deny" => ExternalIpPolicy::Deny,
+        ranges => {
+            let parsed: Option<Vec<IpNet>> =
+                ranges.split(',').map(str::trim).map(parse_cidr).collect();
+            if parsed.is_none() {
+                let why = "must be allow, deny, or CIDRs with commas between them, such as 203.0.113.0/24,2001:db8::/32";
+                checks.invalid_text("ferrovia.externalIPs", ranges, why);
+            }
+            parsed.map_or(ExternalIpPolicy::Deny, ExternalIpPolicy::Within)
+        }
+    }
+}
+
+/// Nowhere unless an address is given: on loopback every user of the machine can read it, and so can pods on the host's network.
 fn web(checks: &mut Checks, document: &Document) -> Option<SocketAddr> {
-    let given = document.ferrovia.web.bind_address.as_deref();
-    let mut address = given.unwrap_or(WEB_ADDRESS).to_owned();
+    let mut address = document.ferrovia.web.bind_address.clone()?;
     if address.is_empty() {
         return None;
     }

@@ -4,7 +4,11 @@
 //! out are merged, so however fast changes come, there is never more than one order per address and port.
 //!
 //! A flow is judged by what was known when its order was given. By the time it is found, new rules may send flows to an endpoint that the
-//! order does not know. So nothing is deleted while rules are being written, nor what a later order is about: that one finds it again.
+//! order does not know. So nothing is deleted while rules are being written, nor what a later order takes to be right.
+//!
+//! A look at the table costs milliseconds however few flows there are. So orders are collected while a family rests: the first is carried
+//! out at once, those that follow within the pace together. kube-proxy does the same with all of a sync (`minSyncPeriod`), so no flow
+//! stays for longer than with it.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +20,8 @@ use ferrovia_core::plan::conntrack::Cleanup;
 use ferrovia_host::conntrack::{self, Removed, Stale};
 use ferrovia_host::privileges::{self, RULES};
 
+/// How far apart the rounds of a family begin: kube-proxy's default for the least time between two syncs.
+pub const PACE: Duration = Duration::from_secs(1);
 /// After a failure it is tried again so much later, and after each further one twice as much.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// But never later than this, and no rest after work is longer.
@@ -45,11 +51,11 @@ pub struct Syncing {
 }
 
 impl Cleaner {
-    /// Starts the thread, in this thread's network namespace. `report` hears of every round.
+    /// Starts the thread, in this thread's network namespace. A family's rounds begin at least `pace` apart. `report` hears of every round.
     ///
     /// # Errors
     /// If the system gives us no thread.
-    pub fn start(report: impl FnMut(Cleaned) + Send + 'static) -> io::Result<Self> {
+    pub fn start(pace: Duration, report: impl FnMut(Cleaned) + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         thread::Builder::new()
@@ -59,7 +65,7 @@ impl Cleaner {
                 if let Err(error) = privileges::drop_in_this_thread(&[RULES.capability]) {
                     tracing::debug!(%error, "going on with more privileges than needed");
                 }
-                work(&theirs, report);
+                work(&theirs, pace, report);
             })?;
         Ok(Self { shared })
     }
@@ -125,24 +131,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next order after a rest, of the given family if it has one; none if this is the end.
-    fn next(&self, first: Family, rest: Duration) -> Option<Cleanup> {
-        let work_at = Instant::now() + rest;
+    /// The next order that may be carried out, of the given family if both may; none if this is the end.
+    fn next(&self, first: Family, not_before: PerFamily<Instant>) -> Option<Cleanup> {
         let mut state = self.lock();
-        loop {
-            if state.has_ended {
-                return None;
-            }
-            let left = work_at.saturating_duration_since(Instant::now());
-            state = if !left.is_zero() {
-                let waited = self.ordered.wait_timeout(state, left);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            } else if let Some(order) = state.take(first) {
-                return Some(order);
-            } else {
-                wait(&self.ordered, state)
+        while !state.has_ended {
+            let now = Instant::now();
+            state = match state.due(first, not_before, now) {
+                Some((family, at)) if at <= now => return state.orders[family].take(),
+                Some((_, at)) => {
+                    let waited = self.ordered.wait_timeout(state, at - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => wait(&self.ordered, state),
             };
         }
+        None
     }
 
     /// Takes out of a batch what must not be deleted, once that can be told. Answers with how long that took.
@@ -155,7 +158,7 @@ impl Shared {
         if state.has_ended {
             batch.clear();
         } else if let Some(later) = &state.orders[family] {
-            batch.retain(|stale| !later.concerns(stale.verdict.target));
+            batch.retain(|stale| !later.overrules(stale.sent_to, stale.answered_by));
         }
         start.elapsed()
     }
@@ -175,21 +178,33 @@ fn wait<'a>(news: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, Stat
 }
 
 impl State {
-    fn take(&mut self, first: Family) -> Option<Cleanup> {
-        self.orders[first]
-            .take()
-            .or_else(|| self.orders[other(first)].take())
+    /// The family whose order is next, and when: now, or once it has rested.
+    fn due(
+        &mut self,
+        first: Family,
+        not_before: PerFamily<Instant>,
+        now: Instant,
+    ) -> Option<(Family, Instant)> {
+        // This is asked when nothing is being carried out, so only what makes flows stale is of use.
+        for family in Family::ALL {
+            self.orders[family].take_if(|order| !order.needs_look());
+        }
+        let waiting = [first, other(first)]
+            .into_iter()
+            .filter(|family| self.orders[*family].is_some())
+            .map(|family| (family, not_before[family].max(now)));
+        waiting.min_by_key(|(_, at)| *at)
     }
 }
 
 /// Carries out orders until the end. The families take turns, and no more than half of the time is spent working, so that a kernel whose
 /// table is slow to walk has some left for packets.
-fn work(shared: &Shared, mut report: impl FnMut(Cleaned)) {
+fn work(shared: &Shared, pace: Duration, mut report: impl FnMut(Cleaned)) {
     let mut cleaner = None;
     let mut turn = Family::V4;
-    let mut rest = Duration::ZERO;
+    let mut not_before = PerFamily::from_fn(|_| Instant::now());
     let mut failures = 0;
-    while let Some(order) = shared.next(turn, rest) {
+    while let Some(order) = shared.next(turn, not_before) {
         let family = order.family();
         turn = other(family);
         let start = Instant::now();
@@ -198,23 +213,25 @@ fn work(shared: &Shared, mut report: impl FnMut(Cleaned)) {
             waited += shared.spare(family, batch);
         });
         let took = start.elapsed().saturating_sub(waited);
-        match &result {
+        let rest = match &result {
             Ok(removed) => {
                 log_success(family, took, removed);
-                rest = took.min(LONGEST_REST);
                 failures = 0;
+                took.min(LONGEST_REST)
             }
             Err(error) => {
                 log_failure(family, error, failures == 0);
                 // The connection may be in any state.
                 cleaner = None;
                 shared.give_back(order);
-                rest = FIRST_RETRY
-                    .saturating_mul(2_u32.saturating_pow(failures))
-                    .min(LONGEST_REST);
+                let rest = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(failures));
                 failures = (failures + 1).min(u32::BITS - 1);
+                rest.min(LONGEST_REST)
             }
-        }
+        };
+        let rested = Instant::now() + rest;
+        not_before = PerFamily::from_fn(|family| not_before[family].max(rested));
+        not_before[family] = rested.max(start + pace);
         report(Cleaned {
             family,
             took,

@@ -25,8 +25,15 @@ const BUSY: &str = "the sync loop is too busy to say whose connections these are
 /// The pause before a full queue is tried again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// So many sums of a kind are kept, of services and endpoints that went too. With more, all of that kind begin anew.
+/// So many sums of a kind are kept, of services and endpoints that went too. With more, those go that have not grown for longest.
 const REMEMBERED: usize = 100_000;
+/// How many are kept then, so that this is not done at every reading.
+const KEPT: usize = REMEMBERED / 10 * 9;
+
+/// A reading that took longer than this is a burden for the kernel.
+const SLOW: Duration = Duration::from_millis(200);
+/// After a slow one the last sums are reported for so many times as long as it took.
+const REST_FACTOR: u32 = 10;
 
 /// Reads what the kernel has counted.
 pub trait Counts: Send {
@@ -48,8 +55,20 @@ pub struct Totals {
     counts: Box<dyn Counts>,
     inputs: Inputs,
     seen: PerFamily<HashMap<Counted, u64>>,
-    connections: BTreeMap<(Family, PortKey, SocketAddr), u64>,
-    refused: BTreeMap<(Family, PortKey, bool), u64>,
+    connections: BTreeMap<(Family, PortKey, SocketAddr), Sum>,
+    refused: BTreeMap<(Family, PortKey, bool), Sum>,
+    /// The number of the present reading.
+    reading: u64,
+    /// Until then the last sums are good enough.
+    rest_until: Option<Instant>,
+}
+
+/// A sum of growth.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: u64,
+    /// The reading in which it last grew.
+    grew: u64,
 }
 
 /// What grew since the last reading.
@@ -74,18 +93,32 @@ impl Totals {
             seen: PerFamily::default(),
             connections: BTreeMap::new(),
             refused: BTreeMap::new(),
+            reading: 0,
+            rest_until: None,
         }
     }
 
-    /// Reads the kernel's counts and tells all sums.
+    /// Reads the kernel's counts and reports all sums. Where reading is slow, not every time: a scrape must stay fast, and the kernel has
+    /// other work.
     pub fn read(&mut self, out: &mut Connections) -> Result<(), SyncError> {
+        let start = Instant::now();
+        if self.rest_until.is_none_or(|rest_until| start >= rest_until) {
+            self.read_kernel()?;
+            let took = start.elapsed();
+            self.rest_until = (took > SLOW).then(|| Instant::now() + took * REST_FACTOR);
+        }
+        self.tell(out);
+        Ok(())
+    }
+
+    fn read_kernel(&mut self) -> Result<(), SyncError> {
+        self.reading += 1;
         for family in Family::ALL {
             let now = self.counts.read(family)?;
             self.add(family, growth(&self.seen[family], &now))?;
             // Only now: what could not be told for want of names is growth the next time.
             self.seen[family] = now;
         }
-        self.tell(out);
         Ok(())
     }
 
@@ -109,7 +142,8 @@ impl Totals {
                     .entry((family, owner.key.clone(), owner.drops))
                     .or_default(),
             };
-            *sum = sum.saturating_add(by);
+            sum.count = sum.count.saturating_add(by);
+            sum.grew = self.reading;
         }
         forget_if_many(&mut self.connections);
         forget_if_many(&mut self.refused);
@@ -147,7 +181,7 @@ impl Totals {
     fn tell(&self, out: &mut Connections) {
         let mut services: BTreeMap<(Family, &PortKey), u64> = BTreeMap::new();
         for ((family, key, _), count) in &self.connections {
-            *services.entry((*family, key)).or_default() += count;
+            *services.entry((*family, key)).or_default() += count.count;
         }
         for ((family, key), count) in services {
             out.service(family, key, count);
@@ -158,10 +192,10 @@ impl Totals {
             } else {
                 Refused::NoEndpoints
             };
-            out.refused(*family, key, why, *count);
+            out.refused(*family, key, why, count.count);
         }
         for ((family, key, endpoint), count) in &self.connections {
-            out.endpoint(*family, key, *endpoint, *count);
+            out.endpoint(*family, key, *endpoint, count.count);
         }
     }
 }
@@ -177,9 +211,18 @@ fn growth(before: &HashMap<Counted, u64>, now: &HashMap<Counted, u64>) -> Vec<Gr
     growth.filter(|growth| growth.by > 0).collect()
 }
 
-fn forget_if_many<K>(sums: &mut BTreeMap<K, u64>) {
-    if sums.len() > REMEMBERED {
-        sums.clear();
+/// Makes room by forgetting the sums that have not grown for longest. All others stay: a series must not vanish because of others.
+fn forget_if_many<K: Ord + Clone>(sums: &mut BTreeMap<K, Sum>) {
+    if sums.len() <= REMEMBERED {
+        return;
+    }
+    let mut by_age: Vec<(u64, K)> = sums
+        .iter()
+        .map(|(key, sum)| (sum.grew, key.clone()))
+        .collect();
+    by_age.sort_unstable();
+    for (_, key) in by_age.drain(..sums.len() - KEPT) {
+        sums.remove(&key);
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Facts {
     pub rp_filter: Vec<(String, String)>,
     /// The interfaces on which packets to 127.0.0.0/8 are routed.
     pub localnet_routed: Vec<String>,
+    /// The CNI plugin portmap has rules for host ports.
+    pub has_portmap: bool,
     /// Which interfaces take their routes from routers' announcements, of those that are default routes.
     pub accept_ra: Vec<(String, String)>,
     /// The table of connections.
@@ -94,6 +96,10 @@ pub struct Proxies {
     pub kube_proxy_tables: Vec<Family>,
     /// Chains of a kube-proxy, or of our own iptables mode, by the tool that shows them.
     pub iptables_chains: BTreeMap<String, usize>,
+    /// The same where the tool that could remove them is missing.
+    pub chains_without_tool: BTreeMap<String, usize>,
+    /// The Ferrovia that writes in this network namespace.
+    pub owner: Option<String>,
     /// Rulesets of iptables with rules in them, whoever wrote these.
     pub rulesets: BTreeMap<Ruleset, Vec<String>>,
 }

@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::process;
 
-use ferrovia_core::dialect::iptables::{self, parse};
+use ferrovia_core::dialect::iptables::parse;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::nft::view::View;
-use ferrovia_host::iptables::{Backend, Saved, saved};
+use ferrovia_host::iptables::{Backend, RemovedWith, Saved, find_leftovers, legacy_tables, saved};
 use ferrovia_host::nft::Nft;
 use ferrovia_host::survey::chains::{Ruleset, of_saved};
 use ferrovia_host::survey::modules::Modules;
 use ferrovia_host::survey::processes::Process;
 use ferrovia_host::survey::{flows, links, processes, routes, settings, sockets};
-use ferrovia_host::{addr, probe};
+use ferrovia_host::{addr, owner, probe};
 
 use super::facts::{Conntrack, Facts, NodePort};
 use super::finding::Unseen;
+use super::owners::{PORTMAP, owner_of_chain, owners};
 use super::selftest;
 use crate::config::ModeName;
 
@@ -203,6 +204,32 @@ fn look_at_iptables(facts: &mut Facts) {
     for ruleset in &rulesets {
         look_at_saved(facts, ruleset);
     }
+    look_for_leftovers(facts);
+    let by_portmap = |chain| owners(chain).contains(&PORTMAP);
+    facts.has_portmap = facts.chains.iter().any(by_portmap) || has_legacy_portmap();
+}
+
+/// Chains of a kube-proxy, found with or without tools.
+fn look_for_leftovers(facts: &mut Facts) {
+    let found = find_leftovers().unwrap_or_else(|error| {
+        facts.could_not_see("iptables rules of a kube-proxy", error.to_string(), true);
+        error.removed
+    });
+    let counted = |rulesets: Vec<RemovedWith>| {
+        let chains = rulesets.into_iter().filter(|ruleset| !ruleset.is_empty());
+        chains
+            .map(|ruleset| (ruleset.tool, ruleset.chains))
+            .collect()
+    };
+    facts.proxies.iptables_chains = counted(found.tools);
+    facts.proxies.chains_without_tool = counted(found.left);
+}
+
+/// Without the tool the legacy chains are not among those that packets were seen to enter.
+fn has_legacy_portmap() -> bool {
+    let tables = legacy_tables(Family::V4).unwrap_or_default();
+    let mut chains = tables.iter().flat_map(|table| &table.chains);
+    chains.any(|(chain, _)| owner_of_chain(chain) == Some(PORTMAP))
 }
 
 /// The tools that the iptables mode could use, or what is missing.
@@ -240,15 +267,13 @@ fn look_at_saved(facts: &mut Facts, ruleset: &Saved) {
         let tools = facts.proxies.rulesets.entry(kind).or_default();
         tools.push(ruleset.tool.clone());
     }
-    if let Some(leftovers) = iptables::leftovers(text) {
-        let chains = leftovers.chains();
-        let of_tools = &mut facts.proxies.iptables_chains;
-        of_tools.insert(ruleset.tool.clone(), chains);
-    }
 }
 
 fn look_at_processes(facts: &mut Facts) {
     let ours = process::id();
+    // Who may not ask nf_tables has heard so already.
+    let owner = owner::holder().ok().flatten();
+    facts.proxies.owner = owner.map(|owner| owner.to_string());
     facts.processes = processes::of_this_network();
     facts
         .processes

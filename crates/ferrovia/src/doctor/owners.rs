@@ -34,6 +34,9 @@ impl Owner {
     }
 }
 
+/// The CNI plugin that makes host ports work.
+pub const PORTMAP: Owner = Owner::Containers("the CNI plugin portmap");
+
 /// Whole names of chains first, then what names begin with.
 const CHAINS: [(&str, Owner); 26] = [
     ("KUBE-FIREWALL", Owner::Kubelet),
@@ -48,8 +51,8 @@ const CHAINS: [(&str, Owner); 26] = [
     ("NETAVARK", Owner::Containers("Podman")),
     ("LIBVIRT_", Owner::Containers("libvirt")),
     ("LXC", Owner::Containers("LXC")),
-    ("CNI-HOSTPORT", Owner::Containers("the CNI plugin portmap")),
-    ("CNI-DN-", Owner::Containers("the CNI plugin portmap")),
+    ("CNI-HOSTPORT", PORTMAP),
+    ("CNI-DN-", PORTMAP),
     ("CNI-ADMIN", Owner::Network("the CNI plugin firewall")),
     ("CNI-FORWARD", Owner::Network("the CNI plugin firewall")),
     ("CNI-", Owner::Network("a CNI plugin")),
@@ -70,7 +73,7 @@ const TABLES: [(&str, Owner); 9] = [
     ("docker", Owner::Containers("Docker")),
     ("libvirt", Owner::Containers("libvirt")),
     ("netavark", Owner::Containers("Podman")),
-    ("cni_hostport", Owner::Containers("the CNI plugin portmap")),
+    ("cni_hostport", PORTMAP),
     ("flannel", Owner::Network("Flannel")),
     ("calico", Owner::Network("Calico")),
     ("cilium", Owner::Network("Cilium")),
@@ -93,6 +96,11 @@ pub fn owners(chain: &HookedChain) -> BTreeSet<Owner> {
         .iter()
         .filter_map(|name| known(&CHAINS, name));
     by_table.into_iter().chain(by_chain).collect()
+}
+
+/// Who makes iptables chains of this name, if that is known.
+pub fn owner_of_chain(name: &str) -> Option<Owner> {
+    known(&CHAINS, name)
 }
 
 fn known(names: &[(&str, Owner)], name: &str) -> Option<Owner> {

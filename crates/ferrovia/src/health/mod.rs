@@ -20,12 +20,7 @@ pub type DataAge = Box<dyn Fn(Instant) -> Duration + Send + Sync>;
 /// The proxy's health, shared. No method waits for longer than another takes to copy a few words.
 pub struct Health {
     state: Mutex<State>,
-    data: OnceLock<Data>,
-}
-
-struct Data {
-    limit: Duration,
-    age: DataAge,
+    data_age: OnceLock<DataAge>,
 }
 
 impl Health {
@@ -33,14 +28,13 @@ impl Health {
     pub fn new(state: State) -> Self {
         Self {
             state: Mutex::new(state),
-            data: OnceLock::new(),
+            data_age: OnceLock::new(),
         }
     }
 
-    /// Makes `/healthz` fail while the source's objects are older than `limit`: a watch that hangs is not noticed otherwise. Only the
-    /// first call counts, as a process has one source.
-    pub fn watch_data(&self, limit: Duration, age: DataAge) {
-        let _ = self.data.set(Data { limit, age });
+    /// Makes `/healthz` show how old the source's objects are. Only the first call counts, as a process has one source.
+    pub fn show_data_age(&self, age: DataAge) {
+        let _ = self.data_age.set(age);
     }
 
     /// A change of a family waits to be written.
@@ -48,7 +42,12 @@ impl Health {
         self.lock().queued(family, now);
     }
 
-    /// A family's rules are as they should be. Also called before the first write, so that a family that never succeeds is noticed.
+    /// A family is going to be written for the first time. From now on it counts, so that one that never succeeds is noticed.
+    pub fn started(&self, family: Family, now: Moment) {
+        self.lock().started(family, now);
+    }
+
+    /// A family's rules are as they should be.
     pub fn updated(&self, family: Family, now: Moment) {
         self.lock().updated(family, now);
     }
@@ -58,6 +57,11 @@ impl Health {
         self.lock().set_node(node);
     }
 
+    /// Whether this process waits for another one to exit: `/healthz` fails meanwhile, `/livez` does not.
+    pub fn set_standby(&self, is_standby: bool) {
+        self.lock().set_standby(is_standby);
+    }
+
     /// No family's changes have waited too long. Neither the node's state nor the data's age count.
     pub fn is_healthy(&self, now: Moment) -> bool {
         self.lock().is_healthy(now)
@@ -65,11 +69,8 @@ impl Health {
 
     /// The answer to `/healthz`: may this node get traffic from outside?
     pub fn healthz(&self, now: Moment) -> Answer {
-        let stale = self.data.get().and_then(|data| {
-            let age = (data.age)(now.instant);
-            (age > data.limit).then_some(age)
-        });
-        self.lock().healthz(now, stale)
+        let age = self.data_age(now);
+        self.lock().healthz(now, age)
     }
 
     /// The answer to `/livez`: would a restart help?
@@ -79,7 +80,7 @@ impl Health {
 
     /// How old the data are, if somebody knows.
     pub fn data_age(&self, now: Moment) -> Option<Duration> {
-        self.data.get().map(|data| (data.age)(now.instant))
+        self.data_age.get().map(|age| age(now.instant))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

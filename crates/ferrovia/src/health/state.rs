@@ -1,8 +1,14 @@
 //! What makes a proxy healthy, and how that is said.
 //!
-//! A family is late once a change has waited for too long; a family that has nothing to do is healthy for ever, and one that never
+//! A family is late once a change has waited for too long; a family that has nothing to do is always healthy, and one that never
 //! reported does not count. The keys of the answers, their order and the codes are kube-proxy's, because load balancers and people's
 //! scripts read them.
+//!
+//! There is one difference. Before the first sync kube-proxy answers `/healthz` with 200, and goes on doing so if its first lists never
+//! arrive. A load balancer would send traffic to a node without rules, so here the answer is 503 until every family was written once.
+//!
+//! How old the data are never changes a code: when the API server goes away the rules of every node are intact, and a load balancer that
+//! drops all nodes at once turns a fault of the control plane into an outage.
 
 use std::time::{Duration, Instant};
 
@@ -43,12 +49,16 @@ pub struct State {
     families: PerFamily<Reported>,
     node: NodeState,
     expects_node: bool,
+    /// Another process proxies in this network namespace, and this one is not in charge yet.
+    is_standby: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     updated: Option<Moment>,
     pending_since: Option<Instant>,
+    /// Its rules were written at least once.
+    is_synced: bool,
 }
 
 impl State {
@@ -60,6 +70,7 @@ impl State {
             families: PerFamily::default(),
             node: NodeState::Unknown,
             expects_node,
+            is_standby: false,
         }
     }
 
@@ -70,11 +81,20 @@ impl State {
             .get_or_insert(now.instant);
     }
 
+    /// A family is going to be written for the first time: from now on it counts.
+    pub fn started(&mut self, family: Family, now: Moment) {
+        self.families[family] = Reported {
+            updated: Some(now),
+            ..Reported::default()
+        };
+    }
+
     /// A family's rules are as they should be.
     pub fn updated(&mut self, family: Family, now: Moment) {
         self.families[family] = Reported {
             updated: Some(now),
             pending_since: None,
+            is_synced: true,
         };
     }
 
@@ -83,22 +103,39 @@ impl State {
         self.node = node;
     }
 
+    /// Whether this process waits for another one to exit, and so serves nothing yet.
+    pub fn set_standby(&mut self, is_standby: bool) {
+        self.is_standby = is_standby;
+    }
+
     /// No family is late.
     pub fn is_healthy(&self, now: Moment) -> bool {
         let is_well = |family| self.report(family, now).is_none_or(|report| report.healthy);
         Family::ALL.into_iter().all(is_well)
     }
 
-    /// The answer to `/healthz`; `stale` is the data's age if it is too great.
-    pub fn healthz(&self, now: Moment, stale: Option<Duration>) -> Answer {
-        let eligible = self.is_eligible();
-        let is_ok = self.is_healthy(now) && eligible && stale.is_none();
-        self.answer(now, is_ok, Some(eligible), stale)
+    /// The answer to `/healthz`; `data_age` is shown and decides nothing.
+    pub fn healthz(&self, now: Moment, data_age: Option<Duration>) -> Answer {
+        let (eligible, synced) = (self.is_eligible(), self.is_synced());
+        let is_ok = self.is_healthy(now) && eligible && synced && !self.is_standby;
+        let extras = Extras {
+            node_eligible: Some(eligible),
+            synced: (!synced).then_some(false),
+            data_age: data_age.map(|age| format!("{}s", age.as_secs())),
+        };
+        self.answer(now, is_ok, extras)
     }
 
-    /// The answer to `/livez`.
+    /// The answer to `/livez`. A proxy that waits for its first lists would only wait longer after a restart.
     pub fn livez(&self, now: Moment) -> Answer {
-        self.answer(now, self.is_healthy(now), None, None)
+        self.answer(now, self.is_healthy(now), Extras::default())
+    }
+
+    /// Every family that is to be written was written once.
+    fn is_synced(&self) -> bool {
+        let families = Family::ALL.map(|family| self.families[family]);
+        let mut counted = families.iter().filter(|it| it.updated.is_some()).peekable();
+        counted.peek().is_some() && counted.all(|family| family.is_synced)
     }
 
     fn is_eligible(&self) -> bool {
@@ -120,13 +157,7 @@ impl State {
         })
     }
 
-    fn answer(
-        &self,
-        now: Moment,
-        is_ok: bool,
-        node_eligible: Option<bool>,
-        stale: Option<Duration>,
-    ) -> Answer {
+    fn answer(&self, now: Moment, is_ok: bool, extras: Extras) -> Answer {
         let status = Status {
             v4: self.report(Family::V4, now),
             v6: self.report(Family::V6, now),
@@ -141,10 +172,11 @@ impl State {
         let body = Body {
             last_updated: last_updated.map_or_else(|| NEVER.to_owned(), |at| at.to_string()),
             current_time: now.wall,
-            node_eligible,
+            node_eligible: extras.node_eligible,
             healthy: self.is_healthy(now),
             status: (!status.is_empty()).then_some(status),
-            data_age: stale.map(|age| format!("{}s", age.as_secs())),
+            synced: extras.synced,
+            data_age: extras.data_age,
         };
         Answer {
             is_ok,
@@ -152,6 +184,14 @@ impl State {
             body: serde_json::to_string(&body).unwrap_or_default(),
         }
     }
+}
+
+/// What only `/healthz` says.
+#[derive(Default)]
+struct Extras {
+    node_eligible: Option<bool>,
+    synced: Option<bool>,
+    data_age: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -165,7 +205,10 @@ struct Body {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
-    /// Ours, and last: only there when the data are too old, as the reason for a 503 that the other keys do not explain.
+    /// Ours: only there before the first sync, as the reason for a 503 that the other keys do not explain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    synced: Option<bool>,
+    /// Ours, and last: how long ago the API server was last known to have no newer data.
     #[serde(skip_serializing_if = "Option::is_none")]
     data_age: Option<String>,
 }

@@ -7,6 +7,7 @@
 pub(crate) mod answer;
 mod checks;
 mod health;
+pub(crate) mod host;
 mod listen;
 mod metrics;
 pub(crate) mod pool;

@@ -139,6 +139,10 @@ catalogue! {
         "Conversations with the kernel that failed.";
     conntrack_removed: Counter() "ferrovia_conntrack_removed_total" [ip_family, reason]
         "Stale flows removed, by why they were stale.";
+    set_overflows: Counter() "ferrovia_set_overflows_total" [ip_family, set]
+        "Packets that found no room in a set that packets fill: clients that were not remembered (affinity), connections that were not counted (connections).";
+    set_removed: Counter() "ferrovia_set_entries_removed_total" [ip_family, reason, set]
+        "Entries removed from a set that packets fill, because their Service went (service_gone) or to make room (no_room).";
     data_age: Gauge() "ferrovia_data_age_seconds" []
         "Time since the source of objects was last known to have missed nothing.";
     watch_restarts: Counter() "ferrovia_watch_restarts_total" [resource]

@@ -22,6 +22,7 @@ use jiff::Timestamp;
 
 use self::catalogue::Catalogue;
 use self::proxies::ProxyFigures;
+use crate::sweep::Report;
 use crate::sync::{Outcome, SyncKind};
 
 pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
@@ -248,6 +249,33 @@ impl Metrics {
             self.all
                 .conntrack_removed
                 .update([family, reason], |n| n.add(removed));
+        }
+    }
+
+    /// A set that packets fill was full, or entries were removed from it.
+    pub fn swept(&self, report: Report) {
+        match report {
+            Report::Overflowed {
+                family,
+                set,
+                packets,
+            } => {
+                let labels = [family.name(), set];
+                self.all.set_overflows.update(labels, |n| n.add(packets));
+            }
+            Report::Swept {
+                family,
+                set,
+                service_gone,
+                no_room,
+            } => {
+                for (reason, removed) in [("service_gone", service_gone), ("no_room", no_room)] {
+                    let labels = [family.name(), reason, set];
+                    self.all
+                        .set_removed
+                        .update(labels, |n| n.add(removed as u64));
+                }
+            }
         }
     }
 

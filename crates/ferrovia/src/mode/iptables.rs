@@ -13,6 +13,7 @@ use ferrovia_host::iptables::{
 use ferrovia_host::portals::Directory;
 use ferrovia_host::probe;
 
+use super::remove::{Steps, TakenOver};
 use super::{Deaf, Installed};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -95,6 +96,7 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
     Ok(Installed {
         backends,
         proxies: Directory::default(),
+        filled_sets: None,
         listen: Box::new(|| Ok(Box::new(Deaf))),
         read: Some(Box::new(move |metrics| {
             figures.iter().for_each(|figures| figures.tell(metrics));
@@ -109,13 +111,14 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
 ///
 /// The backend is the one they were written to. It must not be found out anew: a kubelet that has come up since may have named the other one,
 /// and ours would be taken for a predecessor's.
-fn take_over(backend: iptables::Backend, patience: Duration) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::nftables::remove(true)?;
-    removed.extend(super::ipvs::remove(patience)?);
-    let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
-    removed.extend(super::in_words(&beside));
-    removed.extend(super::userspace::remove()?);
-    Ok(removed)
+fn take_over(backend: iptables::Backend, patience: Duration) -> Result<TakenOver, SyncError> {
+    let mut steps = Steps::default();
+    steps.add(super::mark(backend));
+    steps.add(super::nftables::remove(true));
+    steps.add(super::ipvs::remove(patience));
+    steps.add_chains(iptables::remove_leftovers_beside(backend, is_own_chain));
+    steps.add(super::userspace::remove());
+    steps.end()
 }
 
 /// What one family's applier counts.

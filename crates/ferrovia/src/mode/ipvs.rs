@@ -18,6 +18,7 @@ use ferrovia_host::portals::Directory;
 use ferrovia_host::sysctl::Files;
 use ferrovia_host::{Applier, addr, iptables, probe};
 
+use super::remove::{Steps, TakenOver};
 use super::{Deaf, Installed};
 use crate::config::IpvsSettings;
 use crate::sync::backend::{Backend, Pair, SyncError, tell};
@@ -97,17 +98,19 @@ pub(super) fn install(settings: &IpvsSettings) -> Result<Installed, SyncError> {
         read: None,
         take_over: Box::new(move |_| take_over(backend)),
         proxies: Directory::default(),
+        filled_sets: None,
     })
 }
 
 /// Removes what would be in force beside this mode: nftables tables, rules of the other iptables backend, and addresses of bound portals.
 /// What the iptables mode left on this backend went with the first full sync, because both modes share chains.
-fn take_over(backend: iptables::Backend) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::nftables::remove(true)?;
-    let beside = iptables::remove_leftovers_beside(backend, is_own_chain)?;
-    removed.extend(super::in_words(&beside));
-    removed.extend(super::userspace::remove()?);
-    Ok(removed)
+fn take_over(backend: iptables::Backend) -> Result<TakenOver, SyncError> {
+    let mut steps = Steps::default();
+    steps.add(super::mark(backend));
+    steps.add(super::nftables::remove(true));
+    steps.add_chains(iptables::remove_leftovers_beside(backend, is_own_chain));
+    steps.add(super::userspace::remove());
+    steps.end()
 }
 
 /// Removes what this mode or a kube-proxy's left, and answers with what that was, in words. Chains that other modes have too stay.

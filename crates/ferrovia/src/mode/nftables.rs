@@ -10,6 +10,7 @@ use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables, probe};
 
+use super::remove::Steps;
 use super::{Installed, Watcher};
 use crate::sync::backend::{Backend, Pair, SyncError};
 
@@ -47,12 +48,14 @@ pub(super) fn install(counters: bool) -> Result<Installed, SyncError> {
         read: None,
         // kube-proxy's nftables tables went in our first transaction.
         take_over: Box::new(|patience| {
-            let mut removed = super::ipvs::remove(patience)?;
-            removed.extend(super::in_words(&iptables::remove_leftovers()?));
-            removed.extend(super::userspace::remove()?);
-            Ok(removed)
+            let mut steps = Steps::default();
+            steps.add(super::ipvs::remove(patience));
+            steps.add_chains(iptables::remove_leftovers());
+            steps.add(super::userspace::remove());
+            steps.end()
         }),
         proxies: Directory::default(),
+        filled_sets: Some(connection),
     })
 }
 
@@ -66,14 +69,16 @@ pub(super) fn remove(predecessors: bool) -> Result<Vec<String>, SyncError> {
     let others = PREDECESSORS.into_iter().filter(|_| predecessors);
     for table in [TABLE].into_iter().chain(others) {
         for family in Family::ALL {
-            if nft.observe(family, table, &[])?.exists {
+            let observed = nft.observe(family, table, &[])?;
+            if observed.exists {
                 nft.apply(&Transaction {
                     family,
                     table: table.into(),
                     ops: vec![Op::DeleteTable],
                     notes: Vec::new(),
                 })?;
-                removed.push(format!("{family} table {table}"));
+                let chains = observed.chains.len();
+                removed.push(format!("{family} table {table} with {chains} chains"));
             }
         }
     }

@@ -18,6 +18,7 @@ use ferrovia_host::portals::{
 };
 use ferrovia_host::{addr, probe};
 
+use super::remove::{Steps, TakenOver};
 use super::troubles::{Consequence, Troubles};
 use super::{Deaf, Installed};
 use crate::config::{Config, PortalSetting, UserspaceSettings};
@@ -145,6 +146,7 @@ impl UserspaceMode {
             read: None,
             take_over: Box::new(move |patience| take_over(backend, is_ours, patience)),
             proxies: directory,
+            filled_sets: None,
         })
     }
 
@@ -168,6 +170,7 @@ impl UserspaceMode {
             read: None,
             take_over: Box::new(|_| take_over_bound()),
             proxies: directory,
+            filled_sets: None,
         })
     }
 
@@ -208,22 +211,24 @@ fn take_over(
     backend: iptables::Backend,
     is_ours: iptables::IsOurs,
     patience: Duration,
-) -> Result<Vec<String>, SyncError> {
-    let mut removed = super::nftables::remove(true)?;
-    removed.extend(super::ipvs::remove(patience)?);
-    let beside = iptables::remove_leftovers_beside(backend, is_ours)?;
-    removed.extend(super::in_words(&beside));
-    removed.extend(remove()?);
-    Ok(removed)
+) -> Result<TakenOver, SyncError> {
+    let mut steps = Steps::default();
+    steps.add(super::mark(backend));
+    steps.add(super::nftables::remove(true));
+    steps.add(super::ipvs::remove(patience));
+    steps.add_chains(iptables::remove_leftovers_beside(backend, is_ours));
+    steps.add(remove());
+    steps.end()
 }
 
 /// The same for bound portals, whose device stays. Virtual servers do not wait for their connections to end: they take packets before
 /// sockets do, so new connections would go on coming to them.
-fn take_over_bound() -> Result<Vec<String>, SyncError> {
-    let mut removed = super::nftables::remove(true)?;
-    removed.extend(super::ipvs::remove(Duration::ZERO)?);
-    removed.extend(super::in_words(&iptables::remove_leftovers()?));
-    Ok(removed)
+fn take_over_bound() -> Result<TakenOver, SyncError> {
+    let mut steps = Steps::default();
+    steps.add(super::nftables::remove(true));
+    steps.add(super::ipvs::remove(Duration::ZERO));
+    steps.add_chains(iptables::remove_leftovers());
+    steps.end()
 }
 
 /// The address that this machine would send from, which is the one its own packets to a service are sent to. Nothing is sent to find it out.

@@ -27,11 +27,18 @@ pub struct Engine {
     /// Not all objects could be read yet.
     is_partial: bool,
     node_wait: NodeWait,
+    /// No other process writes in this network namespace.
+    is_owner: bool,
     received: Received,
     /// What of that the last sync took in.
     taken: Received,
     warned: Warned,
+    /// What was wrong with objects since this was last taken.
+    unreported: Vec<Warning>,
 }
+
+/// So many warnings wait to be reported to authors. The log has all of them.
+const MOST_UNREPORTED: usize = 64;
 
 /// How many events came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +54,7 @@ impl Engine {
     pub fn new(settings: Settings, backends: PerFamily<Option<Box<dyn Backend>>>) -> Self {
         let family = |backend: Option<Box<dyn Backend>>| backend.map(FamilySync::new);
         Self {
-            store: Store::new(&settings.node_name),
+            store: Store::with_policy(&settings.node_name, settings.services.clone()),
             builder: Builder::new(settings),
             families: PerFamily {
                 v4: family(backends.v4),
@@ -57,9 +64,11 @@ impl Engine {
             addresses_changed: true,
             is_partial: false,
             node_wait: NodeWait::new(NodeNeed::Nothing),
+            is_owner: true,
             received: Received::default(),
             taken: Received::default(),
             warned: Warned::default(),
+            unreported: Vec::new(),
         }
     }
 
@@ -70,6 +79,20 @@ impl Engine {
             node_wait: NodeWait::new(need),
             ..self
         }
+    }
+
+    /// Lets the first write wait for [`Self::own`], while another process writes.
+    #[must_use]
+    pub fn waiting_for_ownership(self) -> Self {
+        Self {
+            is_owner: false,
+            ..self
+        }
+    }
+
+    /// No other process writes any more.
+    pub fn own(&mut self) {
+        self.is_owner = true;
     }
 
     /// Takes in an event; nothing is written yet.
@@ -88,6 +111,11 @@ impl Engine {
     /// What was wrong with objects lately.
     pub fn warned(&self) -> &Warned {
         &self.warned
+    }
+
+    /// What was wrong with objects since the last call, for their authors.
+    pub fn take_unreported(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.unreported)
     }
 
     /// Looks whether the first write has to wait for our Node any longer.
@@ -148,9 +176,9 @@ impl Engine {
         self.is_partial = is_partial;
     }
 
-    /// The first lists are complete and our Node is known well enough, so the kernel may be written.
+    /// The first lists are complete, our Node is known well enough and no other process writes, so the kernel may be written.
     pub fn is_ready(&self) -> bool {
-        self.store.is_complete() && self.node_wait.is_over()
+        self.store.is_complete() && self.node_wait.is_over() && self.is_owner
     }
 
     /// As of the last sync, all that is wanted of a family is in the kernel.
@@ -223,6 +251,9 @@ impl Engine {
     fn warn(&mut self, warnings: Vec<Warning>) {
         for warning in warnings {
             log_warning(&warning);
+            if self.unreported.len() < MOST_UNREPORTED {
+                self.unreported.push(warning.clone());
+            }
             self.warned.add(warning);
         }
     }
@@ -247,7 +278,7 @@ impl Engine {
 }
 
 fn log_warning(warning: &Warning) {
-    tracing::warn!(object = %warning.object, field = %warning.field, "{}", warning.problem);
+    tracing::warn!(object = %warning.object, field = %warning.field, "{}", warning.problem_in_full());
 }
 
 #[cfg(test)]

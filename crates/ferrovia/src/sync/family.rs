@@ -6,6 +6,7 @@ use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::conntrack::{Cleanup, Owed};
+use ferrovia_core::plan::nft::sweep::Departed;
 
 use super::backend::{Backend, SyncError, Written};
 use super::brief::Brief;
@@ -44,6 +45,8 @@ pub struct Outcome {
     pub triggers: Vec<Box<str>>,
     /// Flows that go nowhere now that the rules are in force.
     pub cleanup: Option<Cleanup>,
+    /// What no service has any more now that the rules are in force.
+    pub departed: Option<Departed>,
     /// What was done, or why it failed.
     pub result: Result<Written, SyncError>,
 }
@@ -61,6 +64,8 @@ pub(super) struct FamilySync {
     triggers: Vec<Box<str>>,
     /// Flows that will have lost their endpoint once all is written.
     pub(super) owed: Owed,
+    /// What will have gone once all is written.
+    departed: Option<Departed>,
 }
 
 impl FamilySync {
@@ -73,6 +78,7 @@ impl FamilySync {
             was_written: false,
             triggers: Vec::new(),
             owed: Owed::default(),
+            departed: Some(Departed::anything()),
         }
     }
 
@@ -97,6 +103,7 @@ impl FamilySync {
         }
         let start = Instant::now();
         self.owed.note(delta);
+        self.note_departed(delta);
         let (kind, result) = if self.needs_full {
             let found = self.treatment(is_partial);
             (SyncKind::Full, self.backend.full(desired, found))
@@ -116,6 +123,7 @@ impl FamilySync {
             Ok(_) => std::mem::take(&mut self.triggers),
             Err(_) => Vec::new(),
         };
+        let departed = self.departed.take_if(|_| result.is_ok());
         Some(Outcome {
             family: desired.family,
             kind,
@@ -124,8 +132,19 @@ impl FamilySync {
             took,
             triggers,
             cleanup: None,
+            departed,
             result,
         })
+    }
+
+    fn note_departed(&mut self, delta: &Delta) {
+        let Some(news) = Departed::with(delta) else {
+            return;
+        };
+        match &mut self.departed {
+            Some(earlier) => earlier.absorb(news),
+            none => *none = Some(news),
+        }
     }
 
     /// How long what earlier syncs left behind may stay; none if they left nothing.
@@ -147,6 +166,7 @@ impl FamilySync {
             took: start.elapsed(),
             triggers: Vec::new(),
             cleanup: None,
+            departed: None,
             result,
         })
     }

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use ferrovia_core::model::Warning;
+
 use super::engine::Engine;
 use super::family::Outcome;
 
@@ -14,6 +16,9 @@ pub trait Observer {
     fn ready(&mut self, _engine: &Engine) -> Result<(), String> {
         Ok(())
     }
+
+    /// Something is wrong with objects, which their authors should know.
+    fn warned(&mut self, _warnings: &[Warning]) {}
 
     /// A sync begins.
     fn syncing(&mut self) {}

@@ -27,6 +27,8 @@ pub enum Input {
     },
     /// This machine's addresses.
     Addresses(Vec<IpAddr>),
+    /// The process that wrote rules here before us has exited.
+    Owned,
     /// Somebody may have changed our rules while nobody listened.
     Check,
     /// Somebody else wrote to our tables; to both if the family is not known.
@@ -122,7 +124,12 @@ pub fn run(
         {
             return Stop::Failed(why);
         }
-        let Some(outcomes) = do_what_is_due(&mut engine, &mut pacer, observer) else {
+        let done = do_what_is_due(&mut engine, &mut pacer, observer);
+        let warnings = engine.take_unreported();
+        if !warnings.is_empty() {
+            observer.warned(&warnings);
+        }
+        let Some(outcomes) = done else {
             continue;
         };
         outcomes.iter().for_each(log);
@@ -187,6 +194,10 @@ fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<
         }
         Input::Addresses(addresses) => {
             engine.set_addresses(addresses);
+            pacer.request();
+        }
+        Input::Owned => {
+            engine.own();
             pacer.request();
         }
         Input::Check => {

@@ -47,6 +47,7 @@ mod tests {
                 object: i.to_string(),
                 field: String::new(),
                 problem: String::new(),
+                operator_detail: None,
             });
         }
         assert_eq!(warned.total(), KEPT as u64 + 3);

@@ -6,7 +6,9 @@
 use std::net::IpAddr;
 
 use http::HeaderMap;
-use http::header::{HOST, ORIGIN};
+use http::header::ORIGIN;
+
+use crate::http::host::{only_host, without_port};
 
 /// Looks at requests.
 #[derive(Debug)]
@@ -32,11 +34,7 @@ impl Guard {
     }
 
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let mut hosts = headers.get_all(HOST).iter();
-        let host = match (hosts.next(), hosts.next()) {
-            (Some(host), None) => host.to_str().map_err(|_| Refusal::Host)?,
-            _ => return Err(Refusal::Host),
-        };
+        let host = only_host(headers).ok_or(Refusal::Host)?;
         if !self.is_ours(host) {
             return Err(Refusal::Host);
         }
@@ -68,21 +66,10 @@ impl Guard {
     }
 }
 
-/// The name or address, without brackets; none if what follows is not a port.
-fn without_port(host: &str) -> Option<&str> {
-    let (name, rest) = match host.strip_prefix('[') {
-        Some(inside) => inside.split_once(']')?,
-        None => host.find(':').map_or((host, ""), |at| host.split_at(at)),
-    };
-    let is_port = match rest.strip_prefix(':') {
-        Some(port) => port.parse::<u16>().is_ok(),
-        None => rest.is_empty(),
-    };
-    is_port.then_some(name)
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
+
     use super::*;
 
     fn check(bound: &str, host: &str, origin: Option<&str>) -> Result<(), Refusal> {

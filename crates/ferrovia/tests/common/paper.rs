@@ -46,7 +46,7 @@ impl Paper {
 
     fn bare(settings: Settings, addresses: &[IpAddr], options: IptablesOptions) -> Self {
         Self {
-            store: Store::new(&settings.node_name),
+            store: Store::with_policy(&settings.node_name, settings.services.clone()),
             builder: Builder::new(settings),
             planners: PerFamily::from_fn(|family| NftPlanner::new(family, true)),
             iptables: PerFamily::from_fn(|family| IptablesPlanner::new(family, options)),

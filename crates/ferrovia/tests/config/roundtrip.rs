@@ -7,7 +7,7 @@ use proptest::sample::{select, subsequence};
 use super::support::{HEADER, load};
 
 /// Flags to choose from: all of them good, and any number of them together.
-const FLAGS: [&str; 52] = [
+const FLAGS: [&str; 54] = [
     "--proxy-mode=nftables",
     "--proxy-mode=ipvs",
     "--proxy-mode=iptables",
@@ -45,6 +45,8 @@ const FLAGS: [&str; 52] = [
     "--oom-score-adj=0",
     "--no-counters",
     "--no-endpoints=drop",
+    "--when-owned=exit",
+    "--external-ips=deny",
     "--egress-masquerade",
     "--ipvs-local-fallback",
     "--proxy-mode=userspace",

@@ -9,7 +9,7 @@ use ferrovia_lab::{Outcome, Place, Pod, Protocol, Role};
 use super::support::{Node, service, wait, web};
 
 /// Counts by what they are of, as the command prints it.
-type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// How often each place calls each address.
 const CALLS: u64 = 6;
@@ -24,7 +24,7 @@ fn listing(node: &Node, name: &str) -> String {
 }
 
 /// What it says of a service in one family: counts of frontends and of endpoints.
-fn told(node: &Node, name: &str, family: &str) -> Counts {
+pub(crate) fn told(node: &Node, name: &str, family: &str) -> Counts {
     let text = listing(node, name);
     let title = format!("{name} ({family})");
     let lines = text.lines().skip_while(|line| *line != title).skip(1);
@@ -50,7 +50,14 @@ fn count_in(line: &str) -> (String, u64) {
 }
 
 /// Calls some times; adds what must be counted to `counts`, under the frontend's label and the endpoint that answered.
-fn call(node: &Node, from: Place, to: &str, protocol: Protocol, label: &str, counts: &mut Counts) {
+pub(crate) fn call(
+    node: &Node,
+    from: Place,
+    to: &str,
+    protocol: Protocol,
+    label: &str,
+    counts: &mut Counts,
+) {
     let to: SocketAddr = to.parse().expect("an address and port");
     let caller = Caller::enter(&node.world, from.role()).expect("the place can be entered");
     for _ in 0..CALLS {

@@ -125,7 +125,7 @@ fn other_tables_are_left_alone() {
     node.start();
     let output = node
         .ferrovia()
-        .arg("cleanup")
+        .args(["cleanup", "--force"])
         .output()
         .expect("ferrovia can be started");
     assert!(output.status.success());

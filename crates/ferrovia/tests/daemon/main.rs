@@ -8,10 +8,13 @@
 //! - `iptables`: the same and more in the iptables mode
 //! - `userspace`: connections through the daemon itself, and node ports on loopback
 //! - `counters`: what is counted, for whom, and for how long
+//! - `filled_sets`: sets that packets fill: what gets in, what goes when a service goes or a set is full
+//! - `upgrade`: tables of earlier versions, taken over and given back
 //! - `inspect`: commands that only look, from objects they read; `compare`: those that compare
 //! - `asking`: the same commands, which ask the daemon
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
+//! - `owner`: two daemons on one node
 //! - `random`: any chain of changes ends like one full sync
 
 mod asking;
@@ -22,11 +25,14 @@ mod common;
 mod compare;
 mod counters;
 mod drift;
+mod filled_sets;
 mod follow;
 mod inspect;
 mod iptables;
+mod owner;
 mod random;
 mod restart;
 mod support;
 mod takeover;
+mod upgrade;
 mod userspace;

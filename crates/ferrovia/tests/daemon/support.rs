@@ -16,6 +16,9 @@ use ferrovia_lab::{Case, Folder, Outcome, Patience, Protocol, Role, Session, Spe
 /// How long anything may take that should happen soon.
 pub(crate) const SOON: Duration = ferrovia_lab::waiting::SOON;
 
+/// What `nft list tables` prints of a daemon that has written nothing yet: it only says that it owns the node.
+pub(crate) const OWNER_TABLE: &str = "table ip ferrovia-owner\n";
+
 /// A lab with the daemon's folder, and the daemon if it runs.
 pub(crate) struct Node {
     pub(crate) world: World,
@@ -341,7 +344,7 @@ pub(crate) fn service(name: &str, number: u32, node_port: u32, pods: &[&str]) ->
         )
     };
     format!(
-        "kind: Service\napiVersion: v1\nmetadata: {{ name: {name} }}\nspec:\n  type: NodePort\n  clusterIP: 10.96.{high}.{low}\n  clusterIPs: [10.96.{high}.{low}, 'fd00:10:96::{number:x}']\n  ipFamilies: [IPv4, IPv6]\n  ports: [{{ port: 80, nodePort: {node_port} }}]\n{}{}",
+        "kind: Service\napiVersion: v1\nmetadata: {{ name: {name} }}\nspec:\n  type: NodePort\n  clusterIP: 10.96.{high}.{low}\n  clusterIPs: [10.96.{high}.{low}, 'fd00:10:96::{number:x}']\n  ipFamilyPolicy: RequireDualStack\n  ipFamilies: [IPv4, IPv6]\n  ports: [{{ port: 80, nodePort: {node_port} }}]\n{}{}",
         slice("IPv4", "10.244."),
         slice("IPv6", "fd00:10:244:")
     )

@@ -74,6 +74,7 @@ fn daemon(mode: &[&str]) -> Calls {
             "--admin-socket={}",
             folder.path().join("admin.sock").display()
         ))
+        .arg("--web-bind-address=127.0.0.1:10247")
         .args(mode)
         .stderr(std::fs::File::create(&log).unwrap());
     let mut daemon = Ended(command.spawn().unwrap());

@@ -131,3 +131,25 @@ fn the_text_has_a_summary_and_no_colours_in_a_pipe() {
     );
     assert!(!text.contains('\u{1b}'), "{text}");
 }
+
+/// The plugin portmap sets it on the bridge, for host ports on 127.0.0.1.
+#[test]
+fn routed_loopback_of_the_plugin_portmap_is_explained() {
+    let makes_rules = [
+        "iptables-nft -w 30 -t nat -N CNI-HOSTPORT-DNAT
+         iptables-nft -w 30 -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+        "iptables-legacy -w 30 -t nat -N CNI-HOSTPORT-DNAT
+         iptables-legacy -w 30 -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT",
+        "nft add table ip cni_hostport
+         nft 'add chain ip cni_hostport prerouting { type nat hook prerouting priority -100; }'",
+    ];
+    for rules in makes_rules {
+        let patient = Patient::new();
+        patient.run("ip link add cni0 type bridge; sysctl -qw net.ipv4.conf.cni0.route_localnet=1");
+        let report = patient.examine(&[]);
+        report.expect("settings/route-localnet", "warning", "cni0");
+        patient.run(rules);
+        let report = patient.examine(&[]);
+        report.expect("settings/route-localnet", "note", "cni0");
+    }
+}

@@ -28,6 +28,7 @@ fn hostile_requests_end_nothing() {
     command.arg(format!("--admin-socket={}", socket.display()));
     command.args([
         "--metrics-bind-address=127.0.0.1:10249",
+        "--web-bind-address=127.0.0.1:10247",
         "--healthz-bind-address=127.0.0.1:10256",
     ]);
     node.spawn(command);

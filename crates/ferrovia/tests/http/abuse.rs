@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use ferrovia::http::{Server, serve_health};
 
 use crate::client::{connect, get};
-use crate::support::{Runtime, allow_many_descriptors, anywhere, health, measured};
+use crate::support::{Runtime, allow_many_descriptors, anywhere, measured, synced};
 
 /// Far longer than an answer takes, far shorter than any of the server's own limits would make it.
 const RESPONSIVE: Duration = Duration::from_secs(8);
 
 fn serve(runtime: &Runtime) -> (Server, SocketAddr) {
-    let health = health(Duration::from_secs(60));
+    let health = synced(Duration::from_secs(60));
     let bind = anywhere("127.0.0.1:0");
     let server = serve_health(&runtime.handle, &bind, health, measured()).unwrap();
     let address = server.address().unwrap();

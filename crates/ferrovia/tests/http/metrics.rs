@@ -11,6 +11,7 @@ use ferrovia::http::Pages;
 use ferrovia::metrics::{
     Connections, DEFAULT_MAX_SERIES, Failures, Feature, Metrics, Refused, Traffic,
 };
+use ferrovia::sweep::Report;
 use ferrovia::sync::backend::Written;
 use ferrovia::sync::{Brief, Outcome, SyncKind};
 use ferrovia_core::desired::Endpoint;
@@ -43,6 +44,7 @@ fn outcome(kind: SyncKind, succeeds: bool) -> Outcome {
         took: MS,
         triggers: Vec::new(),
         cleanup: None,
+        departed: None,
         result: if succeeds {
             Ok(written)
         } else {
@@ -81,6 +83,17 @@ fn exercise(metrics: &Metrics) {
     metrics.changes(1, 1);
     metrics.pending(1, 2);
     metrics.conntrack_cleaned(Family::V4, MS, [("endpoint_gone", 5)]);
+    metrics.swept(Report::Overflowed {
+        family: Family::V4,
+        set: "affinity",
+        packets: 1,
+    });
+    metrics.swept(Report::Swept {
+        family: Family::V4,
+        set: "affinity",
+        service_gone: 1,
+        no_room: 1,
+    });
     metrics.api_request("GET", "10.0.0.1:6443", Some(200), MS);
     metrics.api_held_back("GET", "10.0.0.1:6443", MS);
     metrics.watch_restarted("services");
@@ -235,7 +248,7 @@ fn a_scrape_has_its_headers_and_parses() {
     let pages = pages();
     pages
         .health
-        .watch_data(Duration::MAX, Box::new(|_| Duration::from_secs(3)));
+        .show_data_age(Box::new(|_| Duration::from_secs(3)));
     let (_server, address) = serve(&runtime, pages);
     let reply = get(address, "/metrics");
     assert_eq!(reply.code, 200);

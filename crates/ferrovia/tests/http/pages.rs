@@ -24,6 +24,7 @@ pub(crate) fn pages() -> Pages {
         flags: BTreeMap::from([("v".into(), "2".into()), ("config".into(), "/a=b".into())]),
         profiling: true,
         set_verbosity: Arc::new(|_| {}),
+        names: vec!["node-1.example.net".to_owned()],
     }
 }
 
@@ -171,6 +172,38 @@ fn service_level_indicators_count_pings() {
     let reply = request(address, "DELETE", "/metrics/slis", &[], "");
     assert_eq!((reply.code, &*reply.body), (200, "metrics reset\n"));
     assert_eq!(shown().len(), 1);
+}
+
+/// What a browser asks by a name that a web page made lead here is not answered. Whatever tools ask by is, and on other addresses everything.
+#[test]
+fn metrics_on_loopback_are_not_answered_by_names_of_others() {
+    let runtime = Runtime::start();
+    let (_server, address) = serve(&runtime, pages());
+    let code = |path, host| request(address, "GET", path, &[("Host", host)], "").code;
+    for path in [
+        "/metrics",
+        "/configz",
+        "/metrics/slis",
+        "/debug/flags/v",
+        "/nowhere",
+    ] {
+        assert_eq!(code(path, "evil.example"), 403, "{path}");
+    }
+    for host in [
+        "127.0.0.1:10249",
+        "localhost",
+        "192.0.2.7:10249",
+        "[fd00::7]:10249",
+        "node-1.example.net:10249",
+        "metrics.kube-system.svc:10249",
+    ] {
+        assert_eq!(code("/metrics", host), 200, "{host}");
+    }
+    let everywhere = serve_metrics(&runtime.handle, &anywhere("0.0.0.0:0"), pages()).unwrap();
+    let port = everywhere.address().unwrap().port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let code = |host| request(address, "GET", "/metrics", &[("Host", host)], "").code;
+    assert_eq!(code("metrics.example.org:10249"), 200);
 }
 
 #[test]

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, Once};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ferrovia::health::{Health, NodeState, State};
+use ferrovia::health::{Health, Moment, NodeState, State};
 use ferrovia::http::Bind;
 use ferrovia::metrics::{Failures, Metrics};
 use ferrovia::notice::{Notice, Noticeboard};
+use ferrovia_core::family::Family;
 pub(crate) use ferrovia_lab::waiting::wait_until;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -73,6 +74,13 @@ pub(crate) fn health(timeout: Duration) -> Arc<Health> {
     let health = Health::new(State::new(timeout, true));
     health.set_node(NodeState::Eligible);
     Arc::new(health)
+}
+
+/// Health of a proxy whose rules are written.
+pub(crate) fn synced(timeout: Duration) -> Arc<Health> {
+    let health = health(timeout);
+    health.updated(Family::V4, Moment::now());
+    health
 }
 
 pub(crate) fn measured() -> Arc<Metrics> {

@@ -122,6 +122,18 @@ pub(crate) const TABLE: &[(&str, &str, &str, &str)] = &[
         "",
     ),
     (
+        "ferrovia_set_entries_removed_total",
+        "counter",
+        "ip_family reason set",
+        "",
+    ),
+    (
+        "ferrovia_set_overflows_total",
+        "counter",
+        "ip_family set",
+        "",
+    ),
+    (
         "ferrovia_sync_phase_duration_seconds",
         "histogram",
         "ip_family phase",

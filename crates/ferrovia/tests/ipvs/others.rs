@@ -173,6 +173,7 @@ fn no_nf_tables() {
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
     let log = node.log();
     assert!(!log.contains("another proxy left"), "{log}");
+    node.stop(libc::SIGTERM);
     let cleanup = node.ferrovia().arg("cleanup").output().unwrap();
     assert!(cleanup.status.success(), "{cleanup:?}");
     fs::write(LOADER, loader).unwrap();

@@ -12,7 +12,7 @@ use ferrovia::source::kube::{Api, ApiAccess, Unobserved};
 use ferrovia_lab::Folder;
 use ferrovia_lab::apiserver::{ApiServer, Auth, End, Kind, Options};
 
-use super::support::{Source, Told, runtime, server, service, times, web};
+use super::support::{Source, Told, runtime, server, service, times, wait_until, web};
 
 fn with_auth(tls: bool, auth: Auth) -> ApiServer {
     let server = server(Options {
@@ -63,6 +63,40 @@ fn a_token_file_that_changes_is_read_again_when_the_old_token_is_refused() {
     rotate(&server, &source, || {
         server.kubeconfig(folder.path()).unwrap();
     });
+}
+
+#[test]
+fn a_client_certificate_that_changes_is_read_again() {
+    let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
+    let kubeconfig = server.kubeconfig(folder.path()).unwrap();
+    let mut times = times();
+    times.credentials = Duration::ZERO;
+    let source = Source::start(access(kubeconfig), times);
+    source.wait(Told::is_listed);
+    // As the kubelet and kubeadm do before the old one expires.
+    server.renew_client_certificate().unwrap();
+    server.kubeconfig(folder.path()).unwrap();
+    let newest = server.client_certificate();
+    server.reset_connections();
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    let resumed = server.requests();
+    let shown = resumed.iter().rev().find_map(|r| r.certificate.clone());
+    assert_eq!(shown, Some(newest));
+}
+
+#[test]
+fn a_server_at_an_ipv6_address_is_reached() {
+    let server = server(Options {
+        listen: "[::1]:0".parse().unwrap(),
+        tls: true,
+        auth: Auth::Token,
+        ..Options::default()
+    });
+    server.apply(service("web", 80)).unwrap();
+    let folder = Folder::new();
+    assert!(server.url().starts_with("https://[::1]:"));
+    assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
 
 #[test]
@@ -230,17 +264,143 @@ fn a_broken_exec_plugin_is_named_but_not_quoted() {
 }
 
 #[test]
-fn an_exec_plugin_that_hangs_is_not_waited_for() {
+fn an_exec_plugin_that_hangs_is_killed_with_all_it_started() {
     let folder = Folder::new();
-    folder.write_program("plugin", "exec sleep 20");
-    let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+    let started = folder.path().join("started");
+    let script = format!("sleep 1000 & echo $$ $! > {}; wait", started.display());
+    folder.write_program("plugin", &script);
     let error = refusal(&write_kubeconfig(
         &folder,
         "https://192.0.2.1",
         "tls-server-name: a",
-        user,
+        PLUGIN,
     ));
-    assert!(error.contains("takes too long"), "{error}");
+    assert!(error.contains("was killed"), "{error}");
+    let started = fs::read_to_string(started).unwrap();
+    for process in started.split_whitespace() {
+        let state = PathBuf::from(format!("/proc/{process}/stat"));
+        wait_until(|| fs::read_to_string(&state).map_or(true, |state| state.contains(") Z ")));
+    }
+}
+
+#[test]
+fn a_plugin_that_hangs_later_costs_one_run_at_a_time_and_no_thread() {
+    let (server, folder) = (with_auth(false, Auth::Token), Folder::new());
+    let runs = folder.path().join("runs");
+    let first = folder.write("first", &plugin_output(&server.token(), None));
+    folder.write_program(
+        "plugin",
+        &format!(
+            "echo $$ >> {0}; test $(wc -l < {0}) = 1 && exec cat {1}; exec sleep 1000",
+            runs.display(),
+            first.display()
+        ),
+    );
+    let kubeconfig = write_kubeconfig(&folder, &server.url(), "tls-server-name: a", PLUGIN);
+    let mut times = times();
+    times.answer = Duration::from_secs(1);
+    let source = Source::start(access(kubeconfig), times);
+    source.wait(Told::is_listed);
+    server.rotate_token();
+    server.reset_connections();
+    let count = || fs::read_to_string(&runs).map_or(0, |runs| runs.lines().count());
+    wait_until(|| count() > 4);
+    let plugins = fs::read_to_string(&runs).unwrap();
+    let is_running = |process: &&str| {
+        fs::read_to_string(format!("/proc/{process}/stat"))
+            .is_ok_and(|stat| stat.contains("(sleep)"))
+    };
+    let running = plugins.lines().filter(is_running).count();
+    assert!(running <= 1, "{running} of {}", plugins.lines().count());
+    // Other tests run in this process too, but their threads end. Those of four hung plugins would stay.
+    wait_until(|| threads_named("kube-access") <= 2);
+    drop(source);
+}
+
+fn threads_named(name: &str) -> usize {
+    let has_name = |thread: &fs::DirEntry| {
+        fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    threads.filter(has_name).count()
+}
+
+#[test]
+fn a_plugin_runs_again_before_its_token_expires_and_not_sooner() {
+    let (server, folder) = (with_auth(false, Auth::Token), Folder::new());
+    let runs = folder.path().join("runs");
+    let now = folder.path().join("now");
+    folder.write_program(
+        "plugin",
+        &format!("echo >> {}; exec cat {}", runs.display(), now.display()),
+    );
+    let later = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    folder.write(
+        "now",
+        &plugin_output(&server.token(), Some(&later.to_string())),
+    );
+    let kubeconfig = write_kubeconfig(&folder, &server.url(), "tls-server-name: a", PLUGIN);
+    let source = Source::start(access(kubeconfig.clone()), times());
+    source.wait(Told::is_listed);
+    for port in 81..85 {
+        server.end_watches(Kind::Service, End::Clean);
+        server.apply(service("web", port)).unwrap();
+        source.wait(|told| told.is(&web("web"), &port.to_string()));
+    }
+    let count = || fs::read_to_string(&runs).unwrap().lines().count();
+    assert_eq!(count(), 1);
+    drop(source);
+
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(12);
+    folder.write(
+        "now",
+        &plugin_output(&server.token(), Some(&soon.to_string())),
+    );
+    let source = Source::start(access(kubeconfig), times());
+    source.wait(Told::is_listed);
+    wait_until(|| {
+        server.end_watches(Kind::Service, End::Clean);
+        std::thread::sleep(Duration::from_millis(100));
+        count() > 2
+    });
+    assert!(server.requests().iter().all(|r| r.user.is_some()));
+    drop(source);
+}
+
+#[test]
+fn an_exec_plugin_gives_certificates() {
+    let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
+    server.kubeconfig(folder.path()).unwrap();
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let credential = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {
+            "clientCertificateData": read("client.crt"),
+            "clientKeyData": read("client.key"),
+        },
+    });
+    let output = folder.write("output", &credential.to_string());
+    folder.write_program("plugin", &format!("exec cat {}", output.display()));
+    let kubeconfig = write_kubeconfig(
+        &folder,
+        &server.url(),
+        "certificate-authority: ca.crt",
+        PLUGIN,
+    );
+    assert_works(&server, kubeconfig);
+}
+
+const PLUGIN: &str = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, interactiveMode: Never}}";
+
+/// What a plugin prints.
+fn plugin_output(token: &str, expires: Option<&str>) -> String {
+    let credential = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token, "expirationTimestamp": expires},
+    });
+    credential.to_string()
 }
 
 fn refusal(kubeconfig: &Path) -> String {

@@ -18,6 +18,15 @@ fn with_lists(streaming_lists: StreamingLists) -> ApiServer {
     })
 }
 
+/// A server that sends pages even where a watch cache would do.
+fn with_pages() -> ApiServer {
+    server(Options {
+        streaming_lists: StreamingLists::Forbidden,
+        watch_cache: false,
+        ..Options::default()
+    })
+}
+
 #[test]
 fn a_streaming_list_is_one_request_for_each_resource() {
     let server = with_lists(StreamingLists::Served);
@@ -65,7 +74,7 @@ fn a_streaming_list_is_one_request_for_each_resource() {
 
 #[test]
 fn a_server_that_forbids_streaming_is_asked_for_pages() {
-    let server = with_lists(StreamingLists::Forbidden);
+    let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();
     let source = Source::listed(&server);
     assert_eq!(source.read(|told| told.objects.len()), 1200);
@@ -112,7 +121,7 @@ fn a_streaming_list_without_an_end_is_not_waited_for() {
 
 #[test]
 fn a_page_that_is_forgotten_makes_the_list_begin_again() {
-    let server = with_lists(StreamingLists::Forbidden);
+    let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();
     // Long enough to act between two pages.
     let slow = Fault::Delay(Duration::from_secs(3));
@@ -209,7 +218,7 @@ fn a_list_that_is_refused_is_asked_for_again() {
     server.inject_times(3, Target::kind(Kind::Service), refused);
     let source = Source::listed(&server);
     assert!(source.read(|told| told.has(&web("web"))));
-    assert_eq!(requests(&server, "services").len(), 4);
+    assert_eq!(lists(&server, "services"), 4);
 }
 
 #[test]

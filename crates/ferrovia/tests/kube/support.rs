@@ -22,14 +22,17 @@ pub(crate) fn times() -> Times {
         answer: Duration::from_secs(60),
         page: Duration::from_secs(300),
         list_silence: Duration::from_secs(120),
+        watch_list_retry: Duration::from_secs(600),
         watch: (Duration::from_secs(300), Duration::from_secs(600)),
         overdue: Duration::from_secs(30),
         silence: Duration::from_secs(300),
+        probe: (Duration::from_millis(10), Duration::from_millis(30)),
         backoff: Duration::from_millis(10),
         backoff_limit: Duration::from_millis(50),
         backoff_reset: Duration::from_secs(120),
         absent: Duration::from_millis(50),
         credentials: Duration::from_secs(60),
+        credentials_retry: Duration::from_millis(100),
     }
 }
 

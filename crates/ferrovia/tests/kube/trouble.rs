@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ferrovia_core::wire::Kind as Kinds;
-use ferrovia_lab::apiserver::{ApiServer, End, Fault, Interference, Kind, Options, Target, sample};
+use ferrovia_lab::apiserver::{
+    ApiServer, End, Fault, Interference, Kind, Options, Request, Target, sample,
+};
 use http::StatusCode;
 
 use super::support::{
@@ -22,6 +24,32 @@ fn a_server_that_comes_up_later_is_found() {
     server.refuse_connections(true).unwrap();
     let source = Source::of(&server);
     source.wait_seen(|seen| seen.codes.len() > 8 && seen.codes.iter().all(Option::is_none));
+    let_in(&server);
+    source.wait(|told| told.is_listed() && told.has(&web("web")));
+}
+
+#[test]
+fn one_probe_finds_the_server_for_all() {
+    let server = with_service();
+    server.refuse_connections(true).unwrap();
+    let mut times = times();
+    // None of the four asks by itself a second time.
+    times.backoff_limit = Duration::from_secs(3600);
+    let source = Source::start(access_to(&server), times);
+    source.wait_seen(|seen| seen.codes.len() > 20);
+    let_in(&server);
+    source.wait(|told| told.is_listed() && told.has(&web("web")));
+    let probe = |request: &Request| request.parameter("limit") == Some("1");
+    assert_eq!(server.requests().iter().filter(|r| probe(r)).count(), 1);
+}
+
+#[test]
+fn a_server_that_answers_no_probe_is_found_by_itself() {
+    let server = with_service();
+    server.refuse_connections(true).unwrap();
+    server.inject(Target::list(Kind::Node), Fault::Reset);
+    let source = Source::of(&server);
+    source.wait_seen(|seen| seen.codes.len() > 8);
     let_in(&server);
     source.wait(|told| told.is_listed() && told.has(&web("web")));
 }
@@ -179,6 +207,42 @@ fn a_busy_server_says_when_to_come_again() {
     let source = Source::listed(&server);
     let at: Vec<_> = requests(&server, "services").iter().map(|r| r.at).collect();
     assert_eq!(at.len(), 3);
+    assert!(at[1] - at[0] >= Duration::from_millis(990));
+    assert!(at[2] - at[1] >= Duration::from_millis(990));
+    drop(source);
+}
+
+#[test]
+fn a_watch_that_priority_and_fairness_rejects_is_resumed_when_the_server_says() {
+    let server = with_service();
+    let source = Source::listed(&server);
+    let rejected = Fault::Code {
+        code: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(1),
+    };
+    server.inject_times(2, Target::watch(Kind::Service), rejected);
+    server.end_watches(Kind::Service, End::Clean);
+    server
+        .wait_until(|server| requests(server, "services").len() >= 4)
+        .unwrap();
+    let at: Vec<_> = requests(&server, "services").iter().map(|r| r.at).collect();
+    assert!(at[2] - at[1] >= Duration::from_millis(990));
+    assert!(at[3] - at[2] >= Duration::from_millis(990));
+    server.apply(service("web", 81)).unwrap();
+    source.wait(|told| told.is(&web("web"), "81"));
+    assert_eq!(lists(&server, "services"), 1);
+}
+
+#[test]
+fn a_server_that_starts_says_when_to_list_again() {
+    let server = with_service();
+    let starting = Fault::Code {
+        code: StatusCode::SERVICE_UNAVAILABLE,
+        retry_after: Some(1),
+    };
+    server.inject_times(2, Target::kind(Kind::Service), starting);
+    let source = Source::listed(&server);
+    let at: Vec<_> = requests(&server, "services").iter().map(|r| r.at).collect();
     assert!(at[1] - at[0] >= Duration::from_millis(990));
     assert!(at[2] - at[1] >= Duration::from_millis(990));
     drop(source);

@@ -20,6 +20,17 @@ fn start() -> (ApiServer, Source) {
     (server, source)
 }
 
+/// The same with a server that speaks JSON only, for tests that write lines into a watch.
+fn start_in_json() -> (ApiServer, Source) {
+    let server = server(Options {
+        protobuf: false,
+        ..Options::default()
+    });
+    server.apply(service("web", 80)).unwrap();
+    let source = Source::listed(&server);
+    (server, source)
+}
+
 /// The version each watch of Services began with.
 fn resumed_from(server: &ApiServer) -> Vec<String> {
     let requests = requests(server, "services");
@@ -119,7 +130,7 @@ fn bookmarks_move_the_version_on() {
 
 #[test]
 fn forgotten_history_means_a_list() {
-    let (server, source) = start();
+    let (server, source) = start_in_json();
     // The version is too old when the watch is resumed: an error event in a good answer.
     server.refuse_connections(true).unwrap();
     server.reset_connections();
@@ -198,7 +209,7 @@ fn events_in_the_wrong_order_do_not_go_back_in_time() {
 
 #[test]
 fn a_line_of_garbage_is_left_out() {
-    let (server, source) = start();
+    let (server, source) = start_in_json();
     for garbage in ["garbage", "{}", "\u{0}\u{1}", r#"{"type":"ADDED"}"#] {
         server.write_to_watches(Kind::Service, format!("{garbage}\n"));
     }
@@ -213,7 +224,7 @@ fn a_line_of_garbage_is_left_out() {
 
 #[test]
 fn much_garbage_is_no_watch() {
-    let (server, source) = start();
+    let (server, source) = start_in_json();
     server.write_to_watches(Kind::Service, "garbage\n".repeat(10));
     server
         .wait_until(|server| requests(server, "services").len() == 2)
@@ -225,7 +236,7 @@ fn much_garbage_is_no_watch() {
 
 #[test]
 fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
-    let (server, source) = start();
+    let (server, source) = start_in_json();
     let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unable to decode watch event","reason":"InternalError","code":500}}"#;
     for requested in 1..=2 {
         server
@@ -246,7 +257,7 @@ fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
 
 #[test]
 fn a_huge_line_is_left_out() {
-    let (server, source) = start();
+    let (server, source) = start_in_json();
     let padding = "x".repeat(5 << 20);
     for about in ["", r#""name":"web","namespace":"shop","#] {
         let huge = format!(
@@ -293,7 +304,7 @@ fn an_unreadable_change_leaves_the_last_good_state() {
 
 #[test]
 fn a_bookmark_from_the_past_is_another_history() {
-    let (server, source) = start();
+    let (server, source) = start_in_json();
     let past = r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"0"}}}"#;
     server.write_to_watches(Kind::Service, format!("{past}\n"));
     server

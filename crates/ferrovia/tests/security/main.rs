@@ -3,6 +3,7 @@
 //!
 //! - `catching`: traffic that is somebody else's
 //! - `doors`: what a port that is open to everybody must not show
+//! - `tenants`: what Services of one tenant can take from the others
 //! - `page`: the page names tests that exist
 
 #![allow(
@@ -16,3 +17,4 @@ mod page;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/support.rs"]
 mod support;
+mod tenants;

@@ -1,11 +1,15 @@
 //! Under which circumstances the daemon is started.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
+use ferrovia_lab::cgroup::Cgroup;
 use ferrovia_lab::{Role, World};
 
 /// The program.
@@ -17,7 +21,7 @@ const STAND_IN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/soak/tool.sh"
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limits {
     None,
-    /// Bytes of memory of its own.
+    /// Bytes of memory with what the kernel holds for it, as a container's limit counts them.
     Memory(u64),
     Descriptors(u32),
     /// The folders for its log and for temporary files are full.
@@ -36,6 +40,8 @@ pub(crate) enum Limits {
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
+    /// The control groups of daemons with little memory, by their limit. They are removed with the files, when all daemons have ended.
+    groups: Mutex<BTreeMap<u64, Cgroup>>,
 }
 
 impl Files {
@@ -51,7 +57,10 @@ impl Files {
                 symlink(STAND_IN, place).context("cannot put a stand-in into its place")?;
             }
         }
-        let files = Self { folder };
+        let files = Self {
+            folder,
+            groups: Mutex::default(),
+        };
         files.set_clock("+0")?;
         Ok(files)
     }
@@ -98,7 +107,11 @@ impl Files {
         };
         Ok(match limits {
             Limits::None | Limits::Hasty => world.exec(Role::Node, FERROVIA),
-            Limits::Memory(bytes) => wrapped("prlimit", &[&format!("--data={bytes}")]),
+            Limits::Memory(bytes) => {
+                let [shell, words @ ..] = self.group(bytes)?;
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                wrapped(&shell, &words)
+            }
             Limits::Descriptors(most) => wrapped("prlimit", &[&format!("--nofile={most}")]),
             Limits::Uptime(more) => {
                 let seconds = more.to_string();
@@ -140,6 +153,35 @@ impl Files {
                 command
             }
         })
+    }
+}
+
+impl Files {
+    /// How to run a program in the control group with this limit.
+    fn group(&self, bytes: u64) -> anyhow::Result<[String; 4]> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = match groups.entry(bytes) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let name = self.folder.file_name().unwrap_or_default();
+                place.insert(Cgroup::with_memory(&name.to_string_lossy(), bytes)?)
+            }
+        };
+        Ok(group.enter())
+    }
+
+    /// Daemons with little memory that were killed for want of more.
+    pub(crate) fn memory_kills(&self) -> anyhow::Result<u64> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let kills = groups.values().map(Cgroup::kills);
+        Ok(kills.sum::<std::io::Result<u64>>()?)
+    }
+
+    /// The most memory that daemons with little of it had at once, with what the kernel held for them.
+    pub(crate) fn memory_peak(&self) -> anyhow::Result<u64> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let peaks: std::io::Result<Vec<u64>> = groups.values().map(Cgroup::peak).collect();
+        Ok(peaks?.into_iter().max().unwrap_or_default())
     }
 }
 

@@ -60,6 +60,7 @@ impl Scene<'_> {
             self.stage.restart(limits)?;
             let started = self.settle()?;
             let peak = peak.max(self.stage.usage()?.peak) >> 10;
+            let with_kernel = self.stage.memory_peak()? >> 20;
             for number in numbers {
                 let (service, slice) = (sample::service_name(number), sample::slice(number, 0));
                 let slice = slice["metadata"]["name"].as_str().unwrap_or_default();
@@ -77,7 +78,7 @@ impl Scene<'_> {
             let endpoints = services * endpoints;
             Ok(format!(
                 "{services} Services and {endpoints} endpoints come ({came:.0?}), are there at a start ({started:.0?}), and go \
-                 ({went:.0?}), in {MEMORY_MIB} MiB; {peak} MiB at most"
+                 ({went:.0?}), in {MEMORY_MIB} MiB with what the kernel holds for it; {peak} MiB at most, {with_kernel} MiB with the kernel"
             ))
         })
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ferrovia_lab::apiserver::{ApiServer, Auth, Options as ApiOptions, sample};
 use ferrovia_lab::layout::NODE_ADDRESSES;
 use ferrovia_lab::{Role, Spec, World};
@@ -124,6 +124,15 @@ ferrovia: {{ admin: {{ socket: '' }} }}
             .with_context(|| format!("cannot start the daemon with {limits:?}"))?;
         *self.daemon() = Some(child);
         self.until("the daemon is healthy", || self.is_healthy())
+    }
+
+    /// The most memory that daemons with little of it had at once, with what the kernel held for them.
+    ///
+    /// It is an error if one was killed for want of more.
+    pub(crate) fn memory_peak(&self) -> anyhow::Result<u64> {
+        let kills = self.files.memory_kills()?;
+        ensure!(kills == 0, "killed {kills} times for want of memory");
+        self.files.memory_peak()
     }
 
     /// Ends the daemon without asking it.

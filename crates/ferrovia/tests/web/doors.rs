@@ -110,6 +110,17 @@ fn both_can_be_switched_off() {
     assert!(std::net::TcpStream::connect(PAGE).is_err());
 }
 
+/// On loopback the page could be read by every user of the machine and by pods on the host's network.
+#[test]
+fn there_is_no_page_unless_an_address_is_given() {
+    let node = super::support::Node::new();
+    node.write("web.yaml", &web(&["2.10"]));
+    node.start();
+    node.wait_until_ready();
+    let _inside = node.world.enter(Role::Node).expect("the node is there");
+    assert!(std::net::TcpStream::connect(PAGE).is_err());
+}
+
 #[test]
 fn a_port_that_is_taken_is_no_reason_to_end() {
     let node = super::support::Node::new();
@@ -118,7 +129,9 @@ fn a_port_that_is_taken_is_no_reason_to_end() {
         let _inside = node.world.enter(Role::Node).expect("the node is there");
         std::net::TcpListener::bind(PAGE).expect("the port is free")
     };
-    node.start();
+    let mut command = node.run_command();
+    command.arg(format!("--web-bind-address={PAGE}"));
+    node.spawn(command);
     node.wait_for_log("cannot listen for the page");
     drop(taken);
     wait(|| {

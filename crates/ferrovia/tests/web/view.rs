@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::client as http;
 use super::support::Node;
 
-/// Where the page is by default.
+/// Where the page is.
 pub(crate) const PAGE: &str = "127.0.0.1:10247";
 
 /// A node whose daemon can be asked.
@@ -41,6 +41,7 @@ impl Viewed {
         let mut command = self.node.run_command();
         command
             .arg(format!("--admin-socket={}", self.socket.display()))
+            .arg(format!("--web-bind-address={PAGE}"))
             .args(flags);
         self.node.spawn(command);
         self.node.wait_until_ready();

@@ -1,5 +1,6 @@
 //! Tests of the builder: ports as they should be, deltas, claims in action, and incremental against from scratch.
 
+mod claims;
 mod random;
 
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::desired::{LocalSetting, NodePortAddresses, NodePortSetting};
 use crate::family::Family::{V4, V6};
+use crate::model::{ExternalIpPolicy, ServicePolicy};
 use crate::store::Event;
 use crate::testing::{NODE, World, endpoint, merge, service, settings, show, slice};
 use crate::wire::Kind;
@@ -219,7 +221,10 @@ fn policies_decide_which_lists_are_filled() {
 #[test]
 fn forbidden_external_ips_still_shape_the_lists() {
     let mut world = World::new(Settings {
-        external_ips: false,
+        services: ServicePolicy {
+            external_ips: ExternalIpPolicy::Deny,
+            ..ServicePolicy::default()
+        },
         ..settings()
     });
     world.apply(slice("s", "web", json!([endpoint("10.1.0.1", "n1")])));
@@ -387,130 +392,34 @@ fn a_renamed_port_is_replaced_in_one_update() {
     assert_eq!(world.builder.desired(V4).ports.len(), 0);
 }
 
+/// A slot for each unit of weight, in each of many ports, would take more memory than the endpoints of a whole cluster.
 #[test]
-fn the_older_service_keeps_what_a_younger_claims() {
-    let mut world = world();
-    world.apply(service(
-        "old",
-        "10.0.0.1",
-        json!({"ports": [{"port": 80, "nodePort": 30000}]}),
-    ));
-    let thief =
-        json!({"externalIPs": ["10.0.0.1", "8.8.8.8"], "ports": [{"port": 80, "nodePort": 30000}]});
-    let (deltas, warnings) = world.apply(service("a-thief", "10.0.0.9", thief.clone()));
-    assert_eq!(
-        world.frontends(V4, "default/a-thief"),
-        ["ClusterIp(10.0.0.9:80)", "ExternalIp(8.8.8.8:80)"]
-    );
-    assert_eq!(deltas.v4.ports.len(), 1, "the older one is not disturbed");
-    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        told,
-        [
-            "Service default/a-thief: spec.externalIPs: 10.0.0.1:80/tcp of default/a-thief is not served: default/old claimed it first",
-            "Service default/a-thief: spec.ports: IPv4 node port 30000/tcp of default/a-thief is not served: default/old claimed it first",
-        ]
-    );
-    // Told once, however often the loser changes.
-    let mut changed = thief;
-    merge(&mut changed, json!({"sessionAffinity": "ClientIP"}));
-    assert_eq!(world.apply(service("a-thief", "10.0.0.9", changed)).1, []);
-
-    let (deltas, _) = world.apply(service("old", "10.0.0.1", json!({})));
-    assert_eq!(
-        deltas.v4.ports.len(),
-        2,
-        "the node port changes hands at once"
-    );
-    assert!(
-        world
-            .frontends(V4, "default/a-thief")
-            .contains(&"NodePort(30000)".to_string())
-    );
-    let (_, warnings) = world.apply(service(
-        "old",
-        "10.0.0.1",
-        json!({"ports": [{"port": 80, "nodePort": 30000}]}),
-    ));
-    let told_again: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        told_again,
-        told[1..],
-        "age is the Service's, so it gets its port back"
-    );
-    world.delete(Kind::Service, "old");
-    assert_eq!(world.frontends(V4, "default/a-thief").len(), 4);
-}
-
-#[test]
-fn a_flood_of_lost_claims_is_cut_short() {
-    let mut world = world();
-    let ips: Vec<String> = (0..200).map(|i| format!("192.0.2.{i}")).collect();
-    let greedy = json!({"externalIPs": ips});
-    world.apply(service("a", "10.0.0.1", greedy.clone()));
-    let (_, warnings) = world.apply(service("b", "10.0.0.2", greedy));
-    assert_eq!(warnings.len(), 17);
-    assert_eq!(
-        warnings[16].to_string(),
-        "Service default/b: ...: 184 more problems are not listed"
-    );
-}
-
-#[test]
-fn claims_differ_by_protocol_port_and_family() {
-    let mut world = world();
-    world.apply(service(
-        "a",
-        "10.0.0.1",
-        json!({"ports": [{"port": 53, "nodePort": 30000}]}),
-    ));
-    let other = json!({"externalIPs": ["10.0.0.1"], "ports": [{"port": 53, "protocol": "UDP", "nodePort": 30000},
-        {"name": "x", "port": 54}]});
-    assert_eq!(world.apply(service("b", "10.0.0.2", other)).1, []);
-    // A node port is free in the family the other service is not in.
-    assert_eq!(
-        world
-            .apply(service(
-                "c",
-                "fd00::3",
-                json!({"ports": [{"port": 53, "nodePort": 30000}]})
-            ))
-            .1,
-        []
-    );
-    let (_, warnings) = world.apply(dual(
-        "d",
-        json!({"clusterIPs": ["10.0.0.4", "fd00::4"],
-        "ports": [{"port": 53, "nodePort": 30000}]}),
-    ));
-    assert_eq!(warnings.len(), 2);
-}
-
-#[test]
-fn two_ports_of_one_service_can_be_rivals() {
-    let mut world = world();
-    let ports = json!({"ports": [{"name": "b", "port": 80}, {"name": "a", "port": 80}]});
-    let (_, warnings) = world.apply(service("web", "10.0.0.1", ports));
-    assert_eq!(warnings.len(), 1);
-    assert_eq!(world.frontends(V4, "default/web:a").len(), 1);
-    assert_eq!(world.frontends(V4, "default/web:b").len(), 0);
-}
-
-#[test]
-fn creation_time_goes_before_appearance() {
-    let mut world = world();
-    let at = |name: &str, time: &str| {
-        let mut value = service(name, "10.0.0.1", json!({}));
-        merge(&mut value, json!({"metadata": {"creationTimestamp": time}}));
-        value
+fn weights_are_scaled_down_where_there_are_many_ports() {
+    let total = |ports: u32| {
+        let mut world = world();
+        let numbers = 0..ports;
+        let named: Vec<Value> = numbers
+            .map(|i| json!({"name": format!("p{i}"), "port": 1 + i}))
+            .collect();
+        world.apply(service("web", "10.0.0.1", json!({"ports": named})));
+        for (name, ip, weight) in [
+            ("a", "10.1.0.1", "999"),
+            ("b", "10.1.0.2", "1"),
+            ("c", "10.1.0.3", "0"),
+        ] {
+            let mut value = slice(name, "web", json!([endpoint(ip, "n1")]));
+            value["ports"] = named
+                .iter()
+                .map(|port| json!({"name": port["name"], "port": 80}))
+                .collect();
+            value["metadata"]["annotations"] = json!({"ferrovia.io/weight": weight});
+            world.apply(value);
+        }
+        let port = world.port(V4, "default/web:p0").unwrap();
+        port.cluster.iter().map(|it| it.weight).collect::<Vec<_>>()
     };
-    world.apply(at("young", "2026-02-01T00:00:00Z"));
-    world.apply(at("elder", "2026-01-01T00:00:00Z"));
-    assert_eq!(world.frontends(V4, "default/young").len(), 0);
-    assert_eq!(world.frontends(V4, "default/elder").len(), 1);
-    // Made anew behind our back: now the younger one.
-    world.apply(at("elder", "2026-03-01T00:00:00Z"));
-    assert_eq!(world.frontends(V4, "default/elder").len(), 0);
+    assert_eq!(total(16), [999, 1]);
+    assert_eq!(total(1_000), [64, 1]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of who wins a claim.
 
 use super::*;
-use crate::model::Service;
+use crate::model::{Service, ServicePolicy};
 use crate::testing::{object, service};
 use crate::wire::Object;
 
@@ -15,7 +15,10 @@ fn age(second: u32, appeared: u64) -> Age {
         unreachable!()
     };
     Age {
-        created: Service::parse(&wire).unwrap().0.created,
+        created: Service::parse(&wire, &ServicePolicy::default())
+            .unwrap()
+            .0
+            .created,
         appeared,
     }
 }
@@ -32,19 +35,35 @@ fn claim(port: u16) -> Claim {
     Claim::NodePort(Family::V4, port, Protocol::Tcp)
 }
 
-fn one(number: u16, service: &str) -> [(Claim, PortKey); 1] {
-    [(claim(number), port(service))]
+fn one(number: u16, service: &str) -> [Stake; 1] {
+    ranked(number, service, Rank::ApiServer)
+}
+
+fn ranked(number: u16, service: &str, rank: Rank) -> [Stake; 1] {
+    [Stake {
+        claim: claim(number),
+        port: port(service),
+        rank,
+    }]
+}
+
+/// Replaces claims; the services that this moved.
+fn restate(claims: &mut Claims, old: &[Stake], new: &[Stake], age: Age) -> BTreeSet<ServiceKey> {
+    let mut moved = Moved::default();
+    claims.restate(old, new, age, &mut moved);
+    moved.services
 }
 
 fn winner(claims: &Claims) -> Option<&PortKey> {
-    claims.claimants.get(&claim(1))?.winner()
+    claims.winner(&claim(1))
 }
 
 fn names(moved: &BTreeSet<ServiceKey>) -> Vec<&str> {
     moved.iter().map(ServiceKey::name).collect()
 }
 
-const NONE: [(Claim, PortKey); 0] = [];
+const NONE: [Stake; 0] = [];
+const RANKS: [Rank; 3] = [Rank::ApiServer, Rank::Controller, Rank::Author];
 
 #[test]
 fn the_older_wins_whoever_comes_first() {
@@ -65,7 +84,7 @@ fn the_older_wins_whoever_comes_first() {
             let mut claims = Claims::default();
             for name in order {
                 let (second, appeared) = if name == "a" { a } else { b };
-                claims.restate(&NONE, &one(1, name), age(second, appeared));
+                restate(&mut claims, &NONE, &one(1, name), age(second, appeared));
             }
             assert_eq!(winner(&claims), Some(&port(older)), "{a:?} {b:?} {order:?}");
         }
@@ -87,7 +106,7 @@ fn the_winner_does_not_depend_on_the_order_of_claims() {
         let mut claims = Claims::default();
         for i in order {
             let (name, age) = ages[i];
-            claims.restate(&NONE, &one(1, name), age);
+            restate(&mut claims, &NONE, &one(1, name), age);
         }
         assert_eq!(winner(&claims), Some(&port("c")), "{order:?}");
     }
@@ -97,39 +116,39 @@ fn the_winner_does_not_depend_on_the_order_of_claims() {
 fn only_those_who_win_or_lose_are_named() {
     let mut claims = Claims::default();
     assert_eq!(
-        names(&claims.restate(&NONE, &one(1, "b"), age(2, 0))),
+        names(&restate(&mut claims, &NONE, &one(1, "b"), age(2, 0))),
         ["b"]
     );
     assert_eq!(
-        names(&claims.restate(&NONE, &one(1, "c"), age(3, 0))),
+        names(&restate(&mut claims, &NONE, &one(1, "c"), age(3, 0))),
         [""; 0],
         "a loser changes nothing"
     );
     assert_eq!(
-        names(&claims.restate(&NONE, &one(1, "a"), age(1, 0))),
+        names(&restate(&mut claims, &NONE, &one(1, "a"), age(1, 0))),
         ["a", "b"]
     );
     assert_eq!(
-        names(&claims.restate(&one(1, "a"), &one(1, "a"), age(1, 0))),
+        names(&restate(&mut claims, &one(1, "a"), &one(1, "a"), age(1, 0))),
         [""; 0]
     );
     assert_eq!(
-        names(&claims.restate(&one(1, "a"), &one(2, "a"), age(1, 0))),
+        names(&restate(&mut claims, &one(1, "a"), &one(2, "a"), age(1, 0))),
         ["a", "b"]
     );
     assert_eq!(
-        names(&claims.restate(&one(1, "b"), &NONE, age(2, 0))),
+        names(&restate(&mut claims, &one(1, "b"), &NONE, age(2, 0))),
         ["b", "c"]
     );
     // Made anew, `a` has become younger.
-    claims.restate(&NONE, &one(2, "c"), age(3, 0));
+    restate(&mut claims, &NONE, &one(2, "c"), age(3, 0));
     assert_eq!(
-        names(&claims.restate(&one(2, "a"), &one(2, "a"), age(9, 0))),
+        names(&restate(&mut claims, &one(2, "a"), &one(2, "a"), age(9, 0))),
         ["a", "c"]
     );
-    claims.restate(&one(1, "c"), &NONE, age(3, 0));
-    claims.restate(&one(2, "c"), &NONE, age(3, 0));
-    claims.restate(&one(2, "a"), &NONE, age(9, 0));
+    restate(&mut claims, &one(1, "c"), &NONE, age(3, 0));
+    restate(&mut claims, &one(2, "c"), &NONE, age(3, 0));
+    restate(&mut claims, &one(2, "a"), &NONE, age(9, 0));
     assert!(claims.claimants.is_empty());
 }
 
@@ -144,15 +163,16 @@ fn the_winner_is_kept_right_through_any_changes() {
         let name = format!("s{n:02}");
         // A third have no creation time.
         let age = age(n % 3 * (1 + n * 7 % 50), u64::from(n % 5));
+        let stake = ranked(1, &name, RANKS[n as usize % 7 % 3]);
         if staked.remove(&n) {
-            claims.restate(&one(1, &name), &NONE, age);
+            restate(&mut claims, &stake, &NONE, age);
         } else {
             staked.insert(n);
-            claims.restate(&NONE, &one(1, &name), age);
+            restate(&mut claims, &NONE, &stake, age);
         }
         let all = claims.claimants.get(&claim(1)).map(Claimants::all);
-        let oldest = all.and_then(|all| all.iter().min_by(|a, b| by_age(a, b)));
-        assert_eq!(winner(&claims), oldest.map(|oldest| &oldest.port));
+        let first = all.and_then(|all| all.iter().min_by(|a, b| by_precedence(a, b)));
+        assert_eq!(winner(&claims), first.map(|first| &first.port));
         assert_eq!(all.map_or(0, |all| all.len()), staked.len());
     }
 }
@@ -160,18 +180,72 @@ fn the_winner_is_kept_right_through_any_changes() {
 #[test]
 fn a_loser_is_told_once_each_time_it_starts_to_lose() {
     let mut claims = Claims::default();
-    let lost = |claims: &mut Claims| match claims.standing(&claim(1), &port("b")) {
+    let lost = |claims: &mut Claims| match claims.standing(&one(1, "b")[0], None) {
         Standing::Wins => None,
-        Standing::Loses { to, news } => Some((to.service.name().to_string(), news)),
+        Standing::Loses { to, news, .. } => Some((to.service.name().to_string(), news)),
     };
-    claims.restate(&NONE, &one(1, "b"), age(2, 0));
+    restate(&mut claims, &NONE, &one(1, "b"), age(2, 0));
     assert_eq!(lost(&mut claims), None);
-    claims.restate(&NONE, &one(1, "a"), age(1, 0));
+    restate(&mut claims, &NONE, &one(1, "a"), age(1, 0));
     assert_eq!(lost(&mut claims), Some(("a".into(), true)));
-    claims.restate(&one(1, "b"), &one(1, "b"), age(2, 0));
+    restate(&mut claims, &one(1, "b"), &one(1, "b"), age(2, 0));
     assert_eq!(lost(&mut claims), Some(("a".into(), false)));
-    claims.restate(&one(1, "a"), &NONE, age(1, 0));
+    restate(&mut claims, &one(1, "a"), &NONE, age(1, 0));
     assert_eq!(lost(&mut claims), None);
-    claims.restate(&NONE, &one(1, "a"), age(1, 0));
+    restate(&mut claims, &NONE, &one(1, "a"), age(1, 0));
     assert_eq!(lost(&mut claims), Some(("a".into(), true)));
+}
+
+#[test]
+fn who_assigned_an_address_goes_before_age() {
+    for (strong, weak) in [(0, 1), (0, 2), (1, 2)] {
+        let strong = ranked(1, "strong", RANKS[strong]);
+        let weak = ranked(1, "weak", RANKS[weak]);
+        // The weaker claim is older by creation, by appearance, or the younger.
+        for (old, young) in [
+            (age(1, 1), age(2, 2)),
+            (age(0, 1), age(0, 2)),
+            (age(1, 1), age(0, 2)),
+        ] {
+            for (of_strong, of_weak) in [(young, old), (old, young)] {
+                let mut claims = Claims::default();
+                restate(&mut claims, &NONE, &weak, of_weak);
+                restate(&mut claims, &NONE, &strong, of_strong);
+                assert_eq!(winner(&claims), Some(&port("strong")));
+                let mut claims = Claims::default();
+                restate(&mut claims, &NONE, &strong, of_strong);
+                restate(&mut claims, &NONE, &weak, of_weak);
+                assert_eq!(winner(&claims), Some(&port("strong")));
+                restate(&mut claims, &strong, &NONE, of_strong);
+                assert_eq!(winner(&claims), Some(&port("weak")));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_changes_its_rank_is_judged_again() {
+    let mut claims = Claims::default();
+    let external = ranked(1, "a", Rank::Author);
+    let assigned = ranked(1, "a", Rank::Controller);
+    restate(&mut claims, &NONE, &external, age(1, 0));
+    restate(&mut claims, &NONE, &ranked(1, "b", Rank::Author), age(0, 0));
+    restate(
+        &mut claims,
+        &NONE,
+        &ranked(1, "c", Rank::Controller),
+        age(2, 0),
+    );
+    assert_eq!(winner(&claims), Some(&port("c")));
+    let moved = restate(&mut claims, &external, &assigned, age(1, 0));
+    assert_eq!(winner(&claims), Some(&port("a")));
+    assert_eq!(names(&moved), ["a", "c"]);
+    let moved = restate(&mut claims, &assigned, &external, age(1, 0));
+    assert_eq!(winner(&claims), Some(&port("c")));
+    assert_eq!(names(&moved), ["a", "c"]);
+}
+
+#[test]
+fn a_rank_takes_no_room() {
+    assert_eq!(size_of::<Claimant>(), size_of::<(PortKey, Age)>());
 }

@@ -225,8 +225,18 @@ const FIXED: [(&str, &[&str]); 3] = [
             "KUBE-NODEPORT-NON-LOCAL",
         ],
     ),
-    ("mangle", &["KUBE-PROXY-CANARY"]),
+    ("mangle", &["KUBE-PROXY-CANARY", MARK_CHAIN]),
 ];
+
+/// An empty chain of ours that says who wrote the chains with kube-proxy's names beside it. No packet meets it.
+pub const MARK_CHAIN: &str = "FERROVIA-OWNED";
+/// The table it is in, which is cheap to read.
+pub const MARK_TABLE: &str = "mangle";
+
+/// Whether this is the chain that says whose the others are.
+pub fn is_mark(table: &str, chain: &str) -> bool {
+    table == MARK_TABLE && chain == MARK_CHAIN
+}
 
 /// What the names of the chains of services and endpoints start with. `KUBE-XLB-` was in use up to 1.23.
 const HASHED: [&str; 6] = [
@@ -238,7 +248,8 @@ const HASHED: [&str; 6] = [
     "KUBE-XLB-",
 ];
 
-fn is_kube_proxys(table: &str, chain: &str) -> bool {
+/// Whether a kube-proxy makes a chain of this name in this table.
+pub fn is_kube_proxys(table: &str, chain: &str) -> bool {
     let fixed = FIXED
         .iter()
         .any(|(of, names)| *of == table && names.contains(&chain));

@@ -1,9 +1,10 @@
 //! The iptables language: what `iptables-save` prints, and what `iptables-restore` reads.
 //!
 //! [`parse`] turns a saved ruleset into tables, chains and rules; [`leftovers`] finds in one what a kube-proxy left behind and how to
-//! remove it. [`Rule`] is a rule to write and [`Restore`] the input that writes it. [`sim`] stands in for the kernel in tests. Running the
+//! remove it, [`leftovers_in_kernel`] the same in the kernel's own tables. [`Rule`] is a rule to write and [`Restore`] the input that writes it. [`sim`] stands in for the kernel in tests. Running the
 //! tools is left to the host crate. But for the few options that differ by family, the same text serves IPv4 and IPv6.
 
+mod in_kernel;
 mod leftovers;
 mod placeholder;
 mod restore;
@@ -11,8 +12,14 @@ mod rule;
 mod save;
 pub mod sim;
 
+pub use in_kernel::{
+    KernelChain, KernelRemoval, KernelRule, KernelTable, TABLES as KERNEL_TABLES,
+    leftovers_in_kernel,
+};
 pub(crate) use leftovers::is_hashed_name;
-pub use leftovers::{Commits, Removal, leftovers, leftovers_besides};
+pub use leftovers::{
+    Commits, MARK_CHAIN, MARK_TABLE, Removal, is_kube_proxys, is_mark, leftovers, leftovers_besides,
+};
 pub use placeholder::PortName;
 pub(crate) use placeholder::fill_in;
 pub use restore::{Restore, RuleCount, Section, TableName};

@@ -154,6 +154,8 @@ pub enum Expr {
         /// How long the element lives, 0 for the set's own.
         timeout_ms: u64,
     },
+    /// Counts the packet. What it has counted is no part of the rule.
+    Counter,
     /// An instruction we never write: someone else's.
     Foreign(String),
 }

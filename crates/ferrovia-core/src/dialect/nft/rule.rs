@@ -137,6 +137,8 @@ pub enum Statement {
     Jump(Name),
     /// Goes on in another chain and does not come back.
     Goto(Name),
+    /// Returns to the calling chain.
+    Return,
     /// Throws the packet away.
     Drop,
     /// Throws the packet away and tells the sender.
@@ -147,6 +149,8 @@ pub enum Statement {
     Dnat(Vec<Field>, Name),
     /// Changes a dynamic set or map. The rule ends here if the set is full.
     Dynamic(SetUpdate),
+    /// Counts the packet.
+    Counter,
 }
 
 /// A value for the scratch register.

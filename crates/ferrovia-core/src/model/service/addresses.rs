@@ -9,13 +9,11 @@ use ipnet::IpNet;
 
 use crate::family::{Family, PerFamily};
 use crate::model::address::{parse_cidr, parse_ip, refused};
-use crate::model::{Warnings, excerpt};
+use crate::model::{ExternalIpPolicy, ServiceLimits, Warnings, excerpt};
 use crate::wire;
 
-/// As many pairs of an address and a port as one Service is served at. None needs so many, but a small object can ask for a billion.
-const MAX_PLACES: usize = 1 << 16;
-/// As many of those with a source range besides.
-const MAX_ALLOWANCES: usize = 1 << 20;
+/// As many combinations of a load balancer's address, a port and a source range as one Service may have.
+const MAX_ALLOWANCES: usize = 1 << 16;
 
 /// The cluster IP of each family. The lists of addresses and of families belong together, entry by entry.
 pub(super) fn cluster_ips(
@@ -101,7 +99,7 @@ pub(super) fn load_balancer_ips(
 pub(super) fn source_ranges(
     spec: &wire::ServiceSpec,
     warnings: &mut Warnings<'_>,
-) -> (Box<[IpNet]>, bool) {
+) -> (Vec<IpNet>, bool) {
     let mut found = Vec::new();
     let mut any_bad = false;
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
@@ -114,7 +112,7 @@ pub(super) fn source_ranges(
             }
         }
     }
-    (found.into(), any_bad)
+    (found, any_bad)
 }
 
 /// An empty list of ranges lets everyone in. Where it is empty only because a range cannot be read, nobody is let in instead.
@@ -133,24 +131,83 @@ pub(super) fn withhold_unprotected(
     ips.retain(is_protected);
 }
 
+/// Leaves out the last source ranges of a family where there are more than one Service may have, which lets fewer clients in. Some of each family
+/// always stay: none would let everyone in.
+pub(super) fn limit_ranges(
+    ranges: &mut Vec<IpNet>,
+    limits: &ServiceLimits,
+    warnings: &mut Warnings<'_>,
+) {
+    let most = limits.source_ranges_per_service.max(1);
+    let count = ranges.len();
+    let mut left = PerFamily::from_fn(|_| most);
+    ranges.retain(|range| {
+        let left = &mut left[Family::of_net(range)];
+        let fits = *left > 0;
+        *left = left.saturating_sub(1);
+        fits
+    });
+    if ranges.len() < count {
+        let problem = format!(
+            "{count} source ranges are too many for one Service; only the first {most} of each family are used, which is the limit"
+        );
+        warnings.add("spec.loadBalancerSourceRanges", problem);
+    }
+}
+
 /// Leaves out the last addresses where they, with ports and source ranges, would be more than one Service may have.
-pub(super) fn limit(
+pub(super) fn limit_guarded(
     ips: &mut Vec<IpAddr>,
     field: &str,
     ports: usize,
     ranges: usize,
     warnings: &mut Warnings<'_>,
 ) {
-    let each = ports.max(1);
-    let most = (MAX_PLACES / each).min(MAX_ALLOWANCES / each / ranges.max(1));
+    let most = MAX_ALLOWANCES / ports.max(1) / ranges.max(1);
     if ips.len() > most {
         let problem = format!(
-            "{} addresses with {ports} ports and {ranges} source ranges are too many for one Service; only the first {most} are served",
+            "{} addresses with {ports} ports and {ranges} source ranges are too many for one Service; only the first {most} are served, as the limit is {MAX_ALLOWANCES} combinations",
             ips.len()
         );
         warnings.add(field, problem);
         ips.truncate(most);
     }
+}
+
+/// Leaves out the last addresses where they, with ports, would be more frontends than one Service may have.
+pub(super) fn limit(
+    ips: &mut Vec<IpAddr>,
+    field: &str,
+    ports: usize,
+    limits: &ServiceLimits,
+    warnings: &mut Warnings<'_>,
+) {
+    let limit = limits.frontends_per_service;
+    let most = limit / ports.max(1);
+    if ips.len() > most {
+        let problem = format!(
+            "{} addresses with {ports} ports are too many for one Service; only the first {most} are served, as the limit is {limit} frontends",
+            ips.len()
+        );
+        warnings.add(field, problem);
+        ips.truncate(most);
+    }
+}
+
+/// Leaves out external IPs that this node does not serve.
+pub(super) fn withhold_denied(
+    ips: &mut Vec<IpAddr>,
+    policy: &ExternalIpPolicy,
+    warnings: &mut Warnings<'_>,
+) {
+    ips.retain(|ip| {
+        let is_allowed = policy.allows(*ip);
+        if !is_allowed {
+            let problem = format!("{ip} is not allowed as an external IP here; it is not served");
+            warnings.add("spec.externalIPs", problem);
+        }
+        is_allowed
+    });
 }
 
 /// Reads an address that clients use, unless it is one that must never reach the kernel. The field's name is for warnings; addresses are

@@ -114,15 +114,30 @@ pub(super) fn health_check_port(
     port
 }
 
+/// Ports of a Service that hashes sources: each has a table of its own, which may be sixteen times as long as its list of endpoints.
+const MOST_HASHED_PORTS: usize = 64;
+
 /// How endpoints are chosen: ours alone, so it is an annotation and a bad value must not cost the Service anything.
-pub(super) fn algorithm(metadata: &wire::Metadata, warnings: &mut Warnings<'_>) -> Algorithm {
+pub(super) fn algorithm(
+    metadata: &wire::Metadata,
+    ports: usize,
+    warnings: &mut Warnings<'_>,
+) -> Algorithm {
     match metadata
         .annotations
         .get(ALGORITHM_ANNOTATION)
         .map(String::as_str)
     {
         None | Some("random") => Algorithm::Random,
-        Some("source-hash") => Algorithm::SourceHash,
+        Some("source-hash") if ports <= MOST_HASHED_PORTS => Algorithm::SourceHash,
+        Some("source-hash") => {
+            let problem = format!(
+                "source-hash is for Services of at most {MOST_HASHED_PORTS} ports, and this one has {ports}; random is used"
+            );
+            let field = format!("metadata.annotations[{ALGORITHM_ANNOTATION}]");
+            warnings.add(field, problem);
+            Algorithm::Random
+        }
         Some(other) => {
             let problem = format!(
                 "{} is neither random nor source-hash; random is used",

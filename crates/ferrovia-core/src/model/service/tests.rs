@@ -1,5 +1,7 @@
 //! Tests of reading Services: defaults, upstream's edge cases, hostile input.
 
+mod limits;
+
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
@@ -11,7 +13,11 @@ use crate::model::address::refused;
 use crate::testing::{merge, service};
 
 fn read(value: Value) -> Result<(Service, Vec<Warning>), Unusable> {
-    Service::parse(&serde_json::from_value(value).unwrap())
+    read_with(value, &ServicePolicy::default())
+}
+
+fn read_with(value: Value, policy: &ServicePolicy) -> Result<(Service, Vec<Warning>), Unusable> {
+    Service::parse(&serde_json::from_value(value).unwrap(), policy)
 }
 
 /// A usable Service and the fields it was warned about.
@@ -374,6 +380,10 @@ fn the_algorithm_comes_from_an_annotation() {
     assert_eq!(algorithm("random"), (Algorithm::Random, 0));
     assert_eq!(algorithm("source-hash"), (Algorithm::SourceHash, 0));
     assert_eq!(algorithm("fastest\n"), (Algorithm::Random, 1));
+    let mut value = service("web", "10.0.0.1", json!({"ports": many_ports(65)}));
+    value["metadata"]["annotations"] = json!({ALGORITHM_ANNOTATION: "source-hash"});
+    let (service, warnings) = read(value).unwrap();
+    assert_eq!((service.algorithm, warnings.len()), (Algorithm::Random, 1));
 }
 
 #[test]
@@ -460,42 +470,6 @@ fn many_ports(count: u32) -> Vec<Value> {
     (0..count).map(port).collect()
 }
 
-/// Compared each with each, so many addresses and ports would take minutes.
-#[test]
-fn an_object_full_of_addresses_or_ports_is_read_at_once() {
-    let (service, fields) = parse(json!({"externalIPs": many_ips(300_000)}));
-    assert_eq!(outside(&service).external_ips.len(), 65_536);
-    assert_eq!(fields, ["spec.externalIPs"]);
-    assert_eq!(
-        good(json!({"ports": many_ports(60_000)})).ports.len(),
-        60_000
-    );
-}
-
-/// A megabyte could ask for a billion frontends, and for more pairs of those with source ranges.
-#[test]
-fn addresses_times_ports_times_ranges_are_limited() {
-    let mut value = service(
-        "web",
-        "10.0.0.1",
-        json!({
-            "externalIPs": many_ips(1_000),
-            "ports": many_ports(1_000),
-            "loadBalancerSourceRanges": (0..200).map(|i| format!("10.0.{i}.0/24")).collect::<Vec<_>>(),
-        }),
-    );
-    let ingress: Vec<Value> = many_ips(100).iter().map(|ip| json!({"ip": ip})).collect();
-    value["status"]["loadBalancer"]["ingress"] = ingress.into();
-    let (service, warnings) = read(value).unwrap();
-    let outside = outside(&service);
-    assert_eq!(
-        (outside.external_ips.len(), outside.load_balancer_ips.len()),
-        (65, 5)
-    );
-    let fields: Vec<_> = warnings.iter().map(|it| it.field.as_str()).collect();
-    assert_eq!(fields, ["status.loadBalancer.ingress", "spec.externalIPs"]);
-}
-
 fn text() -> impl Strategy<Value = String> {
     const KNOWN: &[&str] = &[
         "",
@@ -565,7 +539,7 @@ proptest! {
         object.metadata.creation_timestamp = Some(created);
         object.status.load_balancer.ingress =
             ips.into_iter().map(|(ip, ip_mode)| wire::Ingress { ip, ip_mode }).collect();
-        if let Ok((service, warnings)) = Service::parse(&object) {
+        if let Ok((service, warnings)) = Service::parse(&object, &ServicePolicy::default()) {
             prop_assert!(!service.ports.is_empty());
             let ips = Family::ALL.iter().filter_map(|family| service.cluster_ips[*family]);
             for ip in ips.chain(service.outside_ips()) {

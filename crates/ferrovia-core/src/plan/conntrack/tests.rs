@@ -365,14 +365,14 @@ fn everything_can_be_asked_for_and_later_news_replaces_earlier() {
     lab.settle();
     lab.owed.note_all(lab.world.builder.desired(V4));
     let mut cleanup = lab.settle().unwrap();
-    assert_eq!((cleanup.family(), cleanup.targets().len()), (V4, 4));
+    assert_eq!((cleanup.family(), cleanup.targets().count()), (V4, 4));
     assert_eq!(reason(&cleanup, "10.0.0.10:53", "10.1.0.1:5353"), None);
     assert_eq!(
         reason(&cleanup, "198.51.100.10:30053", "10.1.0.1:5353"),
         None
     );
     cleanup.absorb(lab.cleanup_after(one()));
-    assert!(cleanup.concerns(Target::NodePort(30053)));
+    assert!(targets_of(Some(&cleanup)).contains(&Target::NodePort(30053)));
     assert!(reason(&cleanup, "10.0.0.10:53", "10.1.0.1:5353").is_some());
     assert!(reason(&cleanup, "198.51.100.10:30053", "10.1.0.1:5353").is_some());
 }
@@ -396,4 +396,64 @@ fn both_families_have_their_own() {
         Some(Reason::EndpointGone)
     );
     assert_eq!(reason(&cleanup, "[fd00::10]:53", "[fd01::1]:5353"), None);
+}
+
+#[test]
+fn endpoints_that_join_others_need_no_look() {
+    let mut lab = Lab::new();
+    lab.note(dns());
+    lab.note(one());
+    assert!(lab.settle().unwrap().needs_look(), "the first endpoint");
+    lab.note(two());
+    let joined = lab.settle().unwrap();
+    assert!(!joined.needs_look());
+    assert_eq!(targets_of(Some(&joined)), []);
+    // The same endpoints again, in the other order.
+    assert_eq!(lab.targets_after(two()), []);
+    let replaced = pods(json!([
+        endpoint("10.1.0.1", "n1"),
+        endpoint("10.1.0.3", "n2")
+    ]));
+    assert_eq!(lab.targets_after(replaced).len(), 4, "one left as well");
+}
+
+#[test]
+fn pending_cleanup_learns_of_endpoints_that_joined() {
+    let mut lab = Lab::new();
+    lab.note(dns());
+    lab.note(two());
+    lab.settle();
+    let mut pending = lab.cleanup_after(one());
+    let joined = lab.cleanup_after(two());
+    assert!(!joined.needs_look());
+    let (service, returned) = ("10.0.0.10:53", "10.1.0.1:5353");
+    assert!(reason(&pending, service, returned).is_some());
+    assert!(joined.overrules(at(service), at(returned)));
+    assert!(!joined.overrules(at(service), at("10.1.0.9:5353")));
+    assert!(!joined.overrules(at("10.0.0.99:53"), at(returned)));
+    pending.absorb(joined);
+    assert!(
+        pending.needs_look(),
+        "an earlier endpoint may still be gone"
+    );
+    assert_eq!(reason(&pending, service, returned), None);
+}
+
+#[test]
+fn unsettled_removal_is_not_forgotten_when_endpoints_join() {
+    let mut lab = Lab::new();
+    lab.note(dns());
+    lab.note(two());
+    lab.settle();
+    // The sync for this fails.
+    lab.note(one());
+    let three = pods(json!([
+        endpoint("10.1.0.2", "n2"),
+        endpoint("10.1.0.3", "n2")
+    ]));
+    let cleanup = lab.cleanup_after(three);
+    assert_eq!(targets_of(Some(&cleanup)).len(), 4);
+    let judged = |by| reason(&cleanup, "10.0.0.10:53", by);
+    assert_eq!(judged("10.1.0.1:5353"), Some(Reason::EndpointGone));
+    assert_eq!(judged("10.1.0.3:5353"), None);
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::desired::Endpoint;
-use crate::dialect::iptables::{TableName, is_hashed_name};
+use crate::dialect::iptables::{TableName, is_hashed_name, is_mark};
 use crate::model::PortKey;
 
 pub(in crate::plan) const SERVICES: &str = "KUBE-SERVICES";
@@ -56,7 +56,7 @@ pub fn is_own_chain(table: &str, name: &str) -> bool {
     let mut tables = TableName::ALL.into_iter();
     let of_table = tables.find(|of| of.as_str() == table);
     let is_fixed = of_table.is_some_and(|of| fixed_names(of).1.contains(&name));
-    is_fixed || (table == TableName::Nat.as_str() && is_hashed_name(name))
+    is_fixed || is_mark(table, name) || (table == TableName::Nat.as_str() && is_hashed_name(name))
 }
 
 /// The names of a service port's own chains.

@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::sets::SetId;
 use crate::desired::{LocalDetector, NoEndpoints};
-use crate::dialect::iptables::{Match, Rule, TableName, Target};
+use crate::dialect::iptables::{Match, Rule, TableName, Target, is_mark};
 use crate::model::Protocol;
 use crate::plan::iptables::DROP_MARK;
 use crate::plan::iptables::base::{ChainRules, Jump, egress_rules};
@@ -45,7 +45,9 @@ pub(super) const OWN: [(TableName, &str); 12] = [
 /// The canary's absence tells that somebody removed everything. The chains we share with the kubelet are nobody's to remove.
 pub fn is_own_chain(table: &str, name: &str) -> bool {
     let mut own = OWN.iter();
-    name == CANARY || own.any(|(of, own)| of.as_str() == table && *own == name)
+    name == CANARY
+        || is_mark(table, name)
+        || own.any(|(of, own)| of.as_str() == table && *own == name)
 }
 
 /// The same with all their rules, but for the one chain with rules of services.

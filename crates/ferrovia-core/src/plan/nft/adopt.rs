@@ -34,10 +34,11 @@ pub(super) fn adopt(
         .values()
         .map(|port| (port.key.clone(), kernel.lists(port, &mut registry)))
         .collect();
-    if keep {
-        kernel.numbers().for_each(|number| {
+    for number in kernel.numbers() {
+        if keep {
             registry.adopt(number);
-        });
+        }
+        registry.spare(number);
     }
     registry.finish_adoption();
     (registry, lists)

@@ -58,7 +58,7 @@ pub(super) fn chains(node: &NodeRules, family: Family, counters: bool) -> Vec<Ch
     ];
     all.extend(hooks());
     if counters {
-        all.extend(count::chains());
+        all.extend(count::chains(node));
     }
     all
 }

@@ -14,6 +14,7 @@ use super::layout::{
 use super::slots::Target;
 pub use super::view::Destination;
 use super::view::{FrontendView, Path, View, destination};
+use crate::desired::{NodePortAddresses, NodeRules};
 use crate::dialect::nft::{
     Chain, ChainKind, Field, Hook, HookPoint, Key, Match, Rule, Sense, SetUpdate, Statement,
 };
@@ -30,7 +31,7 @@ const REMEMBERED: u32 = 24 * 60 * 60;
 ///
 /// Chains for translation see the first packet of a connection and no other, so established ones do not notice. They see it once:
 /// about to leave this node or, for an endpoint in the node's own network, about to be delivered; not both, even over loopback.
-pub(super) fn chains() -> [ChainRules; 4] {
+pub(super) fn chains(node: &NodeRules) -> [ChainRules; 4] {
     let hook = |name: &'static str, point| ChainRules {
         chain: Chain {
             name: name.into(),
@@ -44,34 +45,51 @@ pub(super) fn chains() -> [ChainRules; 4] {
     };
     [
         ChainRules::plain(chain::COUNT, count_connection()),
-        ChainRules::plain(chain::COUNTING, counting()),
+        ChainRules::plain(chain::COUNTING, counting(node)),
         hook("nat-input-count", HookPoint::Input),
         hook("nat-postrouting-count", HookPoint::Postrouting),
     ]
 }
 
-/// Finds out whether a connection was addressed to a service. Whatever else is translated on this node is not counted: the set must not
-/// fill with it.
-fn counting() -> Vec<Rule> {
-    let rule = |protocol, original, map: SetId| {
-        Rule::when(Match::Protocol(protocol))
-            .and(Match::InSet(original, map.name().into(), Sense::Is))
-            .then(Statement::Goto(chain::COUNT.into()))
-    };
+/// Finds out whether a connection was addressed to a service. Whatever else passes this node or is translated here is not counted: the
+/// set must not fill with it.
+///
+/// A service's address and port are ours alone. A node port is only a number, which connections to any address may have, so of those only
+/// connections count that were translated, and where node ports answer on some addresses only, that were made to one of these. (The
+/// address they were made to cannot be looked up in the routing table: the kernel does that for the present destination only.)
+fn counting(node: &NodeRules) -> Vec<Rule> {
+    let count = || Statement::Goto(chain::COUNT.into());
+    let in_set = |original, set: SetId| Match::InSet(original, set.name().into(), Sense::Is);
     let rules = Protocol::ALL.map(|protocol| {
-        [
-            rule(protocol, original_service_key(), SetId::Services),
-            rule(protocol, original_node_port_key(), SetId::NodePorts),
-        ]
+        let service = Rule::when(Match::Protocol(protocol))
+            .and(in_set(original_service_key(), SetId::Services));
+        let node_port = Rule::when(Match::CtStatusDnat).and(Match::Protocol(protocol));
+        let node_port = match &node.node_ports {
+            NodePortAddresses::Any => node_port,
+            NodePortAddresses::Only(_) => {
+                node_port.and(in_set(vec![Field::OriginalDaddr], SetId::NodePortIps))
+            }
+        };
+        let node_port = node_port.and(in_set(original_node_port_key(), SetId::NodePorts));
+        [service.then(count()), node_port.then(count())]
     });
     rules.into_iter().flatten().collect()
 }
 
-/// Here too a rule for each protocol, for the sake of the tool ([`Field::OriginalDport`]).
+/// Here too a rule for each protocol, for the sake of the tool ([`Field::OriginalDport`]). A rule ends where the set is full, so only
+/// connections that were not counted get to the last one. The daemon watches its counter.
 fn count_connection() -> Vec<Rule> {
-    let count = || count(SetId::Connections, connection_key());
-    let rule = |protocol| Rule::when(Match::Protocol(protocol)).then(count());
-    Protocol::ALL.map(rule).into()
+    let rule = |protocol| {
+        Rule::when(Match::Protocol(protocol))
+            .then(count(SetId::Connections, connection_key()))
+            .then(Statement::Return)
+    };
+    let no_room = Rule::always(Statement::Counter).because("no room to count the connection");
+    Protocol::ALL
+        .map(rule)
+        .into_iter()
+        .chain([no_room])
+        .collect()
 }
 
 /// Counts a packet that is about to be refused. In a rule of its own: where the set is full a rule ends, and must not take the refusal

@@ -156,7 +156,7 @@ impl SetId {
     ];
 
     /// The set is there only if connections are counted.
-    pub(super) fn counts(self) -> bool {
+    pub fn counts(self) -> bool {
         matches!(self, Self::Connections | Self::Refusals)
     }
 

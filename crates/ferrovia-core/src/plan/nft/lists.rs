@@ -129,9 +129,14 @@ pub(super) struct Registry {
     next: u32,
     free: VecDeque<u32>,
     adopted: BTreeSet<u32>,
+    /// Numbers from here on were not seen in the kernel.
+    unseen: u32,
     /// What people should know about what was given out.
     pub(super) notes: Vec<String>,
 }
+
+/// After a restart so many numbers behind the last known one are given out last.
+const SPARED: u32 = 1024;
 
 /// There are more service ports than an id has room for.
 #[derive(Debug)]
@@ -143,10 +148,22 @@ impl Registry {
         number < MAX_PORTS && self.adopted.insert(number)
     }
 
+    /// Notes a number that is in the kernel, whether or not it was adopted: clients' affinities may still refer to it.
+    pub(super) fn spare(&mut self, number: u32) {
+        if number < MAX_PORTS {
+            self.unseen = self.unseen.max(number + 1);
+        }
+    }
+
     /// Ends adoption: from now on free numbers are given out, and what is always there is.
     pub(super) fn finish_adoption(&mut self) {
         let adopted = std::mem::take(&mut self.adopted);
-        self.next = adopted.last().map_or(0, |last| last + 1);
+        let last = adopted.last().map_or(0, |last| last + 1);
+        let unseen = last.max(std::mem::take(&mut self.unseen));
+        // Which numbers an earlier run gave out and took back cannot be known. Their affinities are removed within seconds, but not if
+        // that run was killed just then.
+        let gap = if unseen == 0 { 0 } else { SPARED };
+        self.next = (unseen + gap).min(MAX_PORTS);
         self.free = (0..self.next)
             .filter(|number| !adopted.contains(number))
             .collect();

@@ -3,7 +3,7 @@
 //! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. `base.rs` holds the fixed chains, `pick.rs` the
 //! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `adopt.rs` takes over what
 //! an earlier run left and `known.rs` says what of it to spare, `structure.rs` makes table, sets and chains, `changes.rs` gathers the elements
-//! that differ, `count.rs` counts connections, `view.rs` and `walk.rs` read it all back. This file is the order of work.
+//! that differ, `count.rs` counts connections, `sweep.rs` decides what goes from the sets that packets fill, `view.rs` and `walk.rs` read it all back. This file is the order of work.
 
 mod adopt;
 mod base;
@@ -16,6 +16,7 @@ mod pick;
 mod service;
 mod slots;
 mod structure;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
 pub mod view;

@@ -23,7 +23,7 @@ pub(super) enum Pick {
         /// Slots in the list.
         slots: u32,
     },
-    /// The endpoint the client had last; without one, a slot at random.
+    /// The endpoint the client had last; without one, a slot by the client's address.
     Sticky {
         /// Whether the list is the one for policy Local.
         local: bool,
@@ -114,8 +114,11 @@ impl Pick {
 
 /// The chain that remembers a client's endpoint and sends the connection there.
 fn stick_chain(timeout: u32) -> Name {
-    format!("stick-{timeout}").into()
+    format!("{STICK}{timeout}").into()
 }
+
+/// How the names of chains begin that remember clients.
+pub(super) const STICK: &str = "stick-";
 
 fn keep_list() -> Rule {
     Rule::always(Statement::SetPriority(PriorityValue::Bits(LIST_BITS)))
@@ -130,10 +133,11 @@ fn pick_slot(slot: Field) -> Vec<Rule> {
 }
 
 /// A client that is remembered goes where it went, if that endpoint is still in this list. If not, it is forgotten (an update would
-/// keep the old endpoint) and picks anew.
+/// keep the old endpoint) and gets the slot its address hashes to: a client that cannot be remembered because the map is full still gets
+/// the same endpoint for as long as the list stays the same.
 fn pick_sticky(local: bool, timeout: u32, slots: u32) -> Vec<Rule> {
     let endpoint = vec![Field::L4Proto, Field::Priority];
-    let slot = vec![Field::PriorityBits(LIST_BITS), Field::Random(slots)];
+    let slot = vec![Field::PriorityBits(LIST_BITS), Field::SourceHash(slots)];
     let stick = || Statement::Goto(stick_chain(timeout));
     let set = |value| Rule::always(Statement::SetPriority(value));
     let read = |key, map: SetId| set(PriorityValue::Map(key, map.name().into()));
@@ -169,13 +173,16 @@ fn stick(timeout: u32) -> Vec<Rule> {
         key: client_key(),
         timeout,
     };
-    let endpoint = vec![Field::L4Proto, Field::Priority];
+    let translate = || {
+        let endpoint = vec![Field::L4Proto, Field::Priority];
+        Statement::Dnat(endpoint, SetId::StickyEndpoints.name().into())
+    };
     vec![
-        Rule::always(Statement::Dynamic(remember)),
-        Rule::always(Statement::Dnat(
-            endpoint,
-            SetId::StickyEndpoints.name().into(),
-        )),
+        Rule::always(Statement::Dynamic(remember)).then(translate()),
+        // A rule ends where the map is full, so only clients that were not remembered get here. The daemon watches the counter.
+        Rule::always(Statement::Counter)
+            .then(translate())
+            .because("no room to remember the client"),
     ]
 }
 

@@ -378,6 +378,25 @@ fn a_chain_that_comes_back_is_written_anew() {
 }
 
 #[test]
+fn after_a_restart_numbers_are_spared_that_affinities_may_refer_to() {
+    let mut lab = Lab::new();
+    lab.set(service(1, &[endpoint(1, 1)]));
+    lab.set(service(2, &[endpoint(1, 1)]));
+    // The second went and a third came while no daemon ran.
+    lab.desired.ports.remove(&service(2, &[]).key);
+    let third = service(3, &[endpoint(1, 1)]);
+    lab.desired.ports.insert(third.key.clone(), Arc::new(third));
+    lab.planner = NftPlanner::new(Family::V4, true);
+    let plan = lab.full().to_string();
+    // 2 and 1024 more, in the fifteenth bit and above.
+    assert!(plan.contains("tcp . 8100:8000 . 0"), "{plan}");
+    assert!(
+        !plan.contains("add element ip ferrovia endpoints { tcp . 8000:4000"),
+        "{plan}"
+    );
+}
+
+#[test]
 fn the_number_of_a_service_that_went_is_not_given_to_the_next() {
     let mut lab = Lab::new();
     lab.set(service(1, &[endpoint(1, 1)]));

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::context::Context;
 use crate::desired::{LocalDetector, NodePortAddresses};
-use crate::dialect::iptables::{Match, Rule, TableName, Target};
+use crate::dialect::iptables::{Match, Rule, TableName, Target, is_mark};
 use crate::plan::iptables::names::{CANARY, POSTROUTING, PROXY_FIREWALL};
 
 /// A chain that service ports put rules into.
@@ -60,7 +60,7 @@ impl Chain {
 pub fn is_portal_chain(table: &str, name: &str) -> bool {
     let is = |chain: &Chain| chain.table().as_str() == table && chain.name() == name;
     let is_canary = table == TableName::Mangle.as_str() && name == CANARY;
-    Chain::ALL.iter().any(is) || is_canary
+    Chain::ALL.iter().any(is) || is_canary || is_mark(table, name)
 }
 
 /// The same where what pods send out of the cluster is masqueraded.

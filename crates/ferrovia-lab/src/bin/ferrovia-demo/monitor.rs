@@ -19,6 +19,9 @@ const MARK: &str = "demo-mark-";
 /// How long to wait for a mark before setting another one.
 const MARK_WAIT: Duration = Duration::from_millis(100);
 
+/// The table by which a daemon shows that it is the one that writes here.
+const OWNER: &str = "ferrovia-owner";
+
 /// A monitor that hears no mark for this long is broken.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -66,8 +69,9 @@ impl Monitor {
                 if line == last {
                     return Ok(written);
                 }
-                // Lines with a hash only number the transactions.
-                if !line.contains(MARK) && !line.starts_with('#') {
+                // Lines with a hash only number the transactions, and the owner's table has no rules.
+                let is_rule = !line.contains(MARK) && !line.contains(OWNER);
+                if is_rule && !line.starts_with('#') {
                     written.push(line);
                 }
             }

@@ -45,6 +45,7 @@ impl Proxy {
         let mut child = world
             .exec(Role::Node, program)
             .args(["run", "--node-name", "node-1", "--admin-socket="])
+            .arg("--web-bind-address=127.0.0.1:10247")
             .args(["--cluster-cidr", CLUSTER_CIDR, "--manifests"])
             .arg(manifests)
             .env("NOTIFY_SOCKET", &socket)

@@ -1,4 +1,4 @@
-//! The whole daemon, through the API server: from objects in JSON over TLS to connections.
+//! The whole daemon, through the API server: from objects in protobuf over TLS to connections.
 //!
 //! The lab's API server runs in the process that measures, the daemon is the program as people run it, in the lab's node. Only the daemon's
 //! memory and CPU time are counted; the server needs the machine's CPUs, too, all the same.

@@ -11,8 +11,8 @@ use crate::table::Table;
 
 /// What is said below the table.
 const NOTES: &str = "\
-- The daemon as people run it, in a namespace, with an API server of the lab beside it: lists and watches in JSON over TLS, objects \
-of 1.3 to 1.8 kB with managed fields, one port each. Server, client and pods are in another process, and share the machine's CPUs.
+- The daemon as people run it, in a namespace, with an API server of the lab beside it: lists and watches in protobuf over TLS, objects \
+of 1.3 to 1.8 kB in JSON with managed fields, one port each. Server, client and pods are in another process, and share the machine's CPUs.
 - Start: from the start of the process until a client that tries again every millisecond has a connection through the last service.
 - New service: the server has just been given the Service; from giving it the EndpointSlice until the client has a connection.
 - Lag: one service more is moved between two pods twenty times a second; from giving the server its slice until the new pod \

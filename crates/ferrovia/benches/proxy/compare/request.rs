@@ -18,6 +18,8 @@ pub(super) struct Request {
     pub(super) server: Option<SocketAddr>,
     pub(super) services: usize,
     pub(super) changes: usize,
+    /// Numbers of tracked flows that removing stale ones is measured with; none for the usual comparison.
+    pub(super) flows: Vec<usize>,
     pub(super) mode: String,
 }
 
@@ -34,6 +36,7 @@ impl Request {
             server: None,
             services: 1000,
             changes: 20,
+            flows: Vec::new(),
             mode: "nftables".to_owned(),
         };
         let mut rest = arguments.iter();
@@ -46,11 +49,16 @@ impl Request {
                 "--server" => request.server = Some(remote::parse(value()?)?),
                 "--services" => request.services = number(name, value()?)?,
                 "--changes" => request.changes = number(name, value()?)?,
+                "--flows" => request.flows = numbers(name, value()?)?,
                 "--mode" => mode(value()?)?.clone_into(&mut request.mode),
                 _ => bail!("{name} is not known\n{USAGE}"),
             }
         }
         let kube_proxy = kube_proxy.with_context(|| format!("--kube-proxy is missing\n{USAGE}"))?;
+        ensure!(
+            request.flows.is_empty() || request.server.is_none(),
+            "--flows uses the lab's API server; leave --server out"
+        );
         request.kube_proxy = kube_proxy
             .canonicalize()
             .with_context(|| format!("--kube-proxy {}", kube_proxy.display()))?;
@@ -62,6 +70,10 @@ fn mode(name: &str) -> anyhow::Result<&str> {
     let modes = MODES.join(", ");
     ensure!(MODES.contains(&name), "--mode: {name} is none of {modes}");
     Ok(name)
+}
+
+fn numbers(name: &str, text: &str) -> anyhow::Result<Vec<usize>> {
+    text.split(',').map(|text| number(name, text)).collect()
 }
 
 fn number(name: &str, text: &str) -> anyhow::Result<usize> {

@@ -18,9 +18,11 @@ const TRIALS: [(&str, Option<&str>); 4] = [
 pub(crate) fn run() -> anyhow::Result<()> {
     let folder = std::env::temp_dir().join(format!("ferrovia-compare-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
+    let file = folder.join("kube-proxy");
     let outcome = TRIALS
         .into_iter()
-        .try_for_each(|(version, refusal)| trial(&folder.join("kube-proxy"), version, refusal));
+        .try_for_each(|(version, refusal)| trial(&file, version, refusal))
+        .and_then(|()| flows_trial(&file));
     fs::remove_dir_all(&folder)?;
     outcome
 }
@@ -39,6 +41,20 @@ fn trial(file: &Path, version: &str, refusal: Option<&str>) -> anyhow::Result<()
         "{version} should be refused, and was not: {words:?}"
     );
     Ok(())
+}
+
+/// The same for removing stale flows, with the stand-in that the trials before have written.
+fn flows_trial(file: &Path) -> anyhow::Result<()> {
+    let file = file.to_string_lossy();
+    let arguments = [
+        "--kube-proxy",
+        &file,
+        "--flows",
+        "100,500",
+        "--changes",
+        "3",
+    ];
+    super::run(&arguments.map(ToOwned::to_owned))
 }
 
 /// This proxy, as a kube-proxy of some version.

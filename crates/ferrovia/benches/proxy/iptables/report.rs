@@ -11,7 +11,7 @@ use crate::table::Table;
 
 /// What is said below the table.
 const NOTES: &str = "\
-- The daemon as people run it, following an API server of the lab in JSON over TLS; server, client and pods share the machine's CPUs.
+- The daemon as people run it, following an API server of the lab in protobuf over TLS; server, client and pods share the machine's CPUs.
 - Start: from the start of the process until a client that tries again every millisecond has a connection through the last service.
 - Full load: the first sync of IPv4, as the daemon counts it. The tool gets its input cut into transactions where that helps.
 - Plain restore: one call of the restoring tool with the ruleset that the daemon has written, as the saving tool prints it, into a new \

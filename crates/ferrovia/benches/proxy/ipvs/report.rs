@@ -20,7 +20,7 @@ const CHANGE: Duration = Duration::from_millis(50);
 const NOTES: &str = "\
 - Measured in user-mode Linux, a kernel that is a process: system calls are many times slower there, and daemon, server, client and pods \
 share one core. Only ratios mean something elsewhere.
-- The daemon as people run it, following an API server of the lab in JSON over TLS.
+- The daemon as people run it, following an API server of the lab in protobuf over TLS.
 - Start: from the start of the process until a client that tries again every millisecond has a connection through the last service.
 - Full sync: the first one of IPv4 as the daemon counts it, from reading what is there to the kernel's last word: servers, sets, addresses \
 of the device, and rules.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ferrovia_core::desired::Settings;
 use ferrovia_core::store::{Event, Store};
 use ferrovia_core::wire::Kind;
 use tokio::sync::Notify;
@@ -52,7 +53,7 @@ pub(in crate::cli) fn read(config: &Config) -> anyhow::Result<Read> {
         Source::Manifests(folder) => from_folder(folder)?,
         Source::Kube(access) => from_api(access, node_name)?,
     };
-    Ok(told.stored(node_name))
+    Ok(told.stored(&config.settings))
 }
 
 /// Reads those objects of a folder that matter to a question; none if that cannot be done, and all must be read.
@@ -69,7 +70,7 @@ pub(in crate::cli) fn read_about(config: &Config, mut relevance: Relevance) -> O
         is_complete: true,
         ..Told::default()
     };
-    Some(told.stored(&config.settings.node_name))
+    Some(told.stored(&config.settings))
 }
 
 /// What a source has told so far.
@@ -83,8 +84,8 @@ struct Told {
 }
 
 impl Told {
-    fn stored(mut self, node_name: &str) -> Read {
-        let mut store = Store::new(node_name);
+    fn stored(mut self, settings: &Settings) -> Read {
+        let mut store = Store::with_policy(&settings.node_name, settings.services.clone());
         let news = self.events.iter().flat_map(|event| store.handle(event));
         (self.lines).extend(news.map(|warning| format!("warning: {warning}")));
         Read {

@@ -18,6 +18,19 @@ pub struct Ferrovia {
     /// What becomes of packets to a Service without any endpoints: `reject` or `drop`; empty means the first.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub no_endpoints: String,
+    /// What to do while another proxy writes in this network namespace: `wait` or `exit`; empty means the first.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub when_owned: String,
+    /// Which external IPs are served: `allow`, `deny`, or ranges with commas between them; empty means the first.
+    #[serde(
+        rename = "externalIPs",
+        deserialize_with = "or_default",
+        skip_serializing_if = "is_default"
+    )]
+    pub external_ips: String,
+    /// How much of a Service is served.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
+    pub limits: Limits,
     /// What pods send out of the cluster.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub egress_masquerade: EgressMasquerade,
@@ -35,6 +48,24 @@ pub struct Ferrovia {
     pub userspace: FerroviaUserspace,
 }
 
+/// `ferrovia.limits`. What is absent has its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Limits {
+    /// Pairs of an address and a port of a Service's external IPs, and as many of its load balancers' addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frontends_per_service: Option<i32>,
+    /// Pairs of an external IP and a port of all Services in a namespace.
+    #[serde(
+        rename = "externalIPFrontendsPerNamespace",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub external_ip_frontends_per_namespace: Option<i32>,
+    /// Source ranges of a Service in each family.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_ranges_per_service: Option<i32>,
+}
+
 /// `ferrovia.admin`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -48,7 +79,7 @@ pub struct Admin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Web {
-    /// Where the page is served; absent means the default, empty or port 0 means nowhere.
+    /// Where the page is served; absent, empty or port 0 means nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bind_address: Option<String>,
 }

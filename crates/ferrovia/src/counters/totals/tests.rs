@@ -122,3 +122,18 @@ fn a_busy_loop_is_not_waited_for_without_end_and_nothing_counted_meanwhile_is_lo
     inputs.send(Input::Stop).unwrap();
     assert_eq!(looping.join().unwrap(), Stop::Asked);
 }
+
+#[test]
+fn with_too_many_sums_only_those_go_that_have_not_grown_for_longest() {
+    let mut sums: BTreeMap<usize, Sum> = BTreeMap::new();
+    let sum = |grew| Sum { count: 1, grew };
+    sums.extend((0..REMEMBERED).map(|key| (key, sum(2))));
+    sums.insert(7, sum(1));
+    forget_if_many(&mut sums);
+    assert_eq!(sums.len(), REMEMBERED, "there is still room");
+    sums.insert(REMEMBERED, sum(3));
+    forget_if_many(&mut sums);
+    assert_eq!(sums.len(), KEPT);
+    assert!(!sums.contains_key(&7), "the oldest goes first");
+    assert!(sums.contains_key(&REMEMBERED), "the latest stays");
+}

@@ -22,15 +22,25 @@ const OTHERS: [(&str, &str); 3] = [
 
 pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let findings = [
+        owner(facts),
         two_running(facts),
         others(facts),
         kube_proxy_tables(facts),
         iptables_chains(facts),
+        chains_without_tool(facts),
         our_tables(facts),
         service_device(facts),
         mix(facts),
     ];
     findings.into_iter().flatten().collect()
+}
+
+fn owner(facts: &Facts) -> Option<Finding> {
+    let owner = facts.proxies.owner.as_ref()?;
+    Some(PROXIES.ok(
+        "proxies/owner",
+        format!("one proxy writes the rules: {owner}"),
+    ))
 }
 
 fn two_running(facts: &Facts) -> Option<Finding> {
@@ -41,6 +51,16 @@ fn two_running(facts: &Facts) -> Option<Finding> {
         .filter(|process| is_proxy(&process.name))
         .map(ToString::to_string)
         .collect();
+    let mut processes = facts.processes.iter();
+    let is_kube_proxy = processes.any(|process| process.name == "kube-proxy");
+    if facts.proxies.owner.is_some() && !is_kube_proxy && running.len() > 1 {
+        return Some(PROXIES.note(
+            "proxies/two-running",
+            format!("more than one Ferrovia runs: {}", some_of(&running, 4)),
+            "Only the owner writes; the others wait until it exits, and are not ready until then.",
+            "Nothing during an update. Else stop those that are not needed.",
+        ));
+    }
     (running.len() > 1).then(|| {
         PROXIES.problem(
             "proxies/two-running",
@@ -134,6 +154,24 @@ fn iptables_chains(facts: &Facts) -> Option<Finding> {
     })
 }
 
+/// These stay when a proxy takes over, and nothing but this says so where there are no tools.
+fn chains_without_tool(facts: &Facts) -> Option<Finding> {
+    let chains = &facts.proxies.chains_without_tool;
+    if chains.is_empty() {
+        return None;
+    }
+    let tools: Vec<_> = chains
+        .iter()
+        .map(|(tool, chains)| format!("{chains} chains in {tool}"))
+        .collect();
+    Some(PROXIES.problem(
+        "proxies/kube-proxy-legacy",
+        format!("there are rules of a kube-proxy that cannot be removed from here: {}", some_of(&tools, 2)),
+        "They are in force beside those of any other proxy, and forward connections to Services and pods that may be gone. Only the iptables-legacy tools can remove them, and these are not on PATH.",
+        "Where the iptables-legacy tools are: ferrovia cleanup --kube-proxy --force, and start Ferrovia again. Or reboot the node",
+    ))
+}
+
 fn our_tables(facts: &Facts) -> Option<Finding> {
     let other = facts.mode.filter(|mode| *mode != ModeName::Nftables)?;
     (!facts.proxies.ours.is_empty()).then(|| {
@@ -212,6 +250,34 @@ mod tests {
             severity(&cilium, "proxies/other-program"),
             Some(Severity::Note)
         );
+    }
+
+    #[test]
+    fn a_second_ferrovia_that_waits_is_no_fight() {
+        let name = "proxies/two-running";
+        let mut facts = running(&["ferrovia", "ferrovia"]);
+        assert_eq!(
+            severity(&facts, name),
+            Some(Severity::Problem),
+            "older ones"
+        );
+        facts.proxies.owner = Some("ferrovia 0.1.0, pid 100".to_owned());
+        assert_eq!(severity(&facts, name), Some(Severity::Note));
+        assert_eq!(severity(&facts, "proxies/owner"), Some(Severity::Ok));
+        let mut facts = running(&["ferrovia", "kube-proxy"]);
+        facts.proxies.owner = Some("ferrovia 0.1.0, pid 100".to_owned());
+        assert_eq!(severity(&facts, name), Some(Severity::Problem));
+    }
+
+    #[test]
+    fn legacy_rules_without_their_tool_are_a_problem_in_every_mode() {
+        let mut facts = Facts::default();
+        facts.proxies.chains_without_tool = [("iptables-legacy".to_owned(), 12)].into();
+        for mode in [None, Some(ModeName::Nftables), Some(ModeName::Iptables)] {
+            facts.mode = mode;
+            let severity = severity(&facts, "proxies/kube-proxy-legacy");
+            assert_eq!(severity, Some(Severity::Problem));
+        }
     }
 
     #[test]

@@ -121,6 +121,18 @@ fn route_localnet(facts: &Facts) -> Option<Finding> {
     if interfaces.is_empty() {
         return None;
     }
+    // The plugin sets it for the interfaces that lead to pods, never for all.
+    if facts.has_portmap && !interfaces.iter().any(|name| name == "all") {
+        return Some(SETTINGS.note(
+            check,
+            format!(
+                "packets to 127.0.0.0/8 are routed on {} (route_localnet is 1)",
+                some_of(interfaces, 3)
+            ),
+            "The CNI plugin portmap, whose rules are here (CNI-HOSTPORT), sets this so that host ports of pods answer on 127.0.0.1.",
+            "Nothing, as long as host ports are used on 127.0.0.1. Else see the plugin's option snat.",
+        ));
+    }
     let what = format!(
         "packets to 127.0.0.0/8 are routed (route_localnet is 1 for {})",
         some_of(interfaces, 3)

@@ -15,13 +15,13 @@ fn state() -> (State, Moment) {
 }
 
 #[test]
-fn nothing_reported_is_healthy() {
+fn nothing_reported_is_alive_but_gets_no_traffic() {
     let (state, now) = state();
     assert_eq!(
         state.healthz(now, None),
         Answer {
-            is_ok: true,
-            body: r#"{"lastUpdated":"2026-05-01T10:00:00.5Z","currentTime":"2026-05-01T10:00:00.5Z","nodeEligible":true,"healthy":true}"#.into(),
+            is_ok: false,
+            body: r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-05-01T10:00:00.5Z","nodeEligible":true,"healthy":true,"synced":false}"#.into(),
         }
     );
     assert_eq!(
@@ -31,6 +31,22 @@ fn nothing_reported_is_healthy() {
             body: r#"{"lastUpdated":"2026-05-01T10:00:00.5Z","currentTime":"2026-05-01T10:00:00.5Z","healthy":true}"#.into(),
         }
     );
+}
+
+#[test]
+fn every_family_must_have_been_written_once() {
+    let (mut state, now) = state();
+    for family in Family::ALL {
+        state.started(family, now);
+    }
+    assert!(!state.healthz(now, None).is_ok && state.livez(now).is_ok);
+    state.updated(Family::V4, now);
+    assert!(!state.healthz(now, None).is_ok);
+    state.updated(Family::V6, now);
+    assert!(state.healthz(now, None).is_ok);
+    // A family that fails later on is late only after its time.
+    state.queued(Family::V6, now);
+    assert!(state.healthz(now + SECOND, None).is_ok);
 }
 
 #[test]
@@ -116,6 +132,7 @@ fn without_a_node_object_it_depends_on_whether_one_is_expected() {
         "{answer:?}"
     );
     let mut content = State::new(TIMEOUT, false);
+    content.updated(Family::V4, now);
     assert!(content.healthz(now, None).is_ok);
     content.set_node(NodeState::Ineligible);
     assert!(
@@ -125,15 +142,15 @@ fn without_a_node_object_it_depends_on_whether_one_is_expected() {
 }
 
 #[test]
-fn old_data_fail_healthz_with_a_reason_and_not_livez() {
+fn age_of_data_is_shown_and_decides_nothing() {
     let (mut state, now) = state();
     state.updated(Family::V4, now);
     assert_eq!(
-        state.healthz(now, Some(95 * SECOND)),
+        state.healthz(now, Some(3600 * SECOND)),
         Answer {
-            is_ok: false,
-            body: r#"{"lastUpdated":"2026-05-01T10:00:00.5Z","currentTime":"2026-05-01T10:00:00.5Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-05-01T10:00:00.5Z","healthy":true}},"dataAge":"95s"}"#.into(),
+            is_ok: true,
+            body: r#"{"lastUpdated":"2026-05-01T10:00:00.5Z","currentTime":"2026-05-01T10:00:00.5Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-05-01T10:00:00.5Z","healthy":true}},"dataAge":"3600s"}"#.into(),
         }
     );
-    assert!(state.livez(now).is_ok);
+    assert!(!state.livez(now).body.contains("dataAge"));
 }

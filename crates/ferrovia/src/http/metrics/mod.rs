@@ -12,7 +12,8 @@ use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
 use self::scrape::Scrapes;
-use super::answer::{Answer, JSON, answer, not_found, text};
+use super::answer::{Answer, JSON, TEXT, answer, not_found, text};
+use super::host::ToolGuard;
 use super::server::Handler;
 use super::start::{self, Bind, BindError, Name, Server};
 use crate::health::Health;
@@ -22,6 +23,8 @@ pub use debug::SetVerbosity;
 
 /// A Prometheus or two, and somebody who looks.
 const CONNECTIONS: usize = 64;
+/// For a name that a web page may have made lead here.
+const REFUSED: &str = "on a loopback address this server answers by address, by localhost, by names of the cluster, and by the node's name\n";
 /// The paths that `/statusz` names.
 const PATHS: [&str; 7] = [
     "/configz",
@@ -49,6 +52,8 @@ pub struct Pages {
     pub profiling: bool,
     /// Changes how much is logged.
     pub set_verbosity: SetVerbosity,
+    /// The node's names, by which a proxy on this machine may be asked.
+    pub names: Vec<String>,
 }
 
 /// Starts the metrics server.
@@ -61,6 +66,7 @@ pub fn serve_metrics(runtime: &Handle, bind: &Bind, pages: Pages) -> Result<Serv
         reason: "FailedToStartMetricServer",
     };
     let handler = MetricsPages {
+        guard: ToolGuard::new(bind.address.ip(), pages.names.clone()),
         scrapes: Scrapes::new(Arc::clone(&pages.metrics), Arc::clone(&pages.health)),
         config: serde_json::json!({ "kubeproxy.config.k8s.io": pages.config }).to_string(),
         pages,
@@ -69,6 +75,7 @@ pub fn serve_metrics(runtime: &Handle, bind: &Bind, pages: Pages) -> Result<Serv
 }
 
 struct MetricsPages {
+    guard: ToolGuard,
     pages: Pages,
     scrapes: Scrapes,
     config: String,
@@ -76,6 +83,9 @@ struct MetricsPages {
 
 impl Handler for MetricsPages {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if !self.guard.allows(request.headers()) {
+            return answer(StatusCode::FORBIDDEN, TEXT, REFUSED);
+        }
         let accept = zpages::accept(request.headers());
         match request.uri().path() {
             "/metrics" => self.scrapes.answer().await,

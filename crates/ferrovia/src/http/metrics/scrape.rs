@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -24,6 +24,8 @@ const PROCESS_START: HeaderName = HeaderName::from_static("process-start-time-un
 const AT_ONCE: usize = 2;
 /// How long a scrape waits for its turn, and for a client to take the next piece. Shorter than any sensible scrape interval.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a whole scrape may take, however steadily its client reads. A scraper has given up by then.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// The size of a piece, and how many may be on their way.
 const PIECE: usize = 16 * 1024;
 const PIECES: usize = 2;
@@ -56,7 +58,7 @@ impl Scrapes {
         }
         let (pieces, content) = mpsc::channel(PIECES);
         let metrics = Arc::clone(&self.metrics);
-        let writer = Writer::new(pieces, turn);
+        let writer = Writer::new(pieces, turn, Instant::now() + DEADLINE);
         tokio::task::spawn_blocking(move || write(&metrics, writer));
         let mut answer = Response::new(Content::Stream(content));
         set(
@@ -87,15 +89,17 @@ struct Writer {
     pieces: Sender<Piece>,
     runtime: Handle,
     buffer: String,
+    deadline: Instant,
     _turn: OwnedSemaphorePermit,
 }
 
 impl Writer {
-    fn new(pieces: Sender<Piece>, turn: OwnedSemaphorePermit) -> Self {
+    fn new(pieces: Sender<Piece>, turn: OwnedSemaphorePermit, deadline: Instant) -> Self {
         Self {
             pieces,
             runtime: Handle::current(),
             buffer: String::with_capacity(PIECE),
+            deadline,
             _turn: turn,
         }
     }
@@ -112,7 +116,11 @@ impl Writer {
     }
 
     fn send(&self, piece: Piece) -> fmt::Result {
-        let sent = self.pieces.send_timeout(piece, PATIENCE);
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(fmt::Error);
+        }
+        let sent = self.pieces.send_timeout(piece, PATIENCE.min(left));
         self.runtime.block_on(sent).map_err(|_| fmt::Error)
     }
 }
@@ -124,5 +132,32 @@ impl fmt::Write for Writer {
             self.flush()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    /// A client that takes a piece now and then is never late for one, but for the whole.
+    #[tokio::test]
+    async fn a_client_that_reads_steadily_but_slowly_is_not_waited_for() {
+        let turns = Arc::new(Semaphore::new(1));
+        let turn = Arc::clone(&turns).acquire_owned().await.unwrap();
+        let (pieces, mut content) = mpsc::channel(PIECES);
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let mut writer = Writer::new(pieces, turn, deadline);
+        let writing = tokio::task::spawn_blocking(move || {
+            let line = "x".repeat(PIECE);
+            while writer.write_str(&line).is_ok() {}
+        });
+        while content.recv().await.is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        writing.await.unwrap();
+        assert!(Instant::now() >= deadline);
+        assert_eq!(turns.available_permits(), 1);
     }
 }

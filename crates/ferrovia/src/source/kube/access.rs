@@ -4,12 +4,15 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::Uri;
+use jiff::Timestamp;
 use kube::Config;
-use kube::config::{Cluster, Kubeconfig, KubeconfigError};
+use kube::config::{AuthProviderConfig, Cluster, Kubeconfig, KubeconfigError};
 
-use super::proxy;
+use super::format::Encoding;
+use super::{exec, proxy};
 
 /// More of a file than this is not read: certificates and tokens are small.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -25,6 +28,8 @@ pub struct ApiAccess {
     pub qps: f32,
     /// `clientConnection.burst`: requests at once; 0 means the default of 10.
     pub burst: u32,
+    /// `clientConnection.contentType`: how objects are asked for.
+    pub encoding: Encoding,
 }
 
 /// Why there is no way to the API server. Says where to look, and never repeats what a file with secrets holds.
@@ -94,11 +99,13 @@ pub enum AccessError {
 pub(super) struct Opened {
     pub(super) config: Config,
     pub(super) files: Files,
+    /// When the credentials that an exec plugin gave expire.
+    pub(super) expires: Option<Timestamp>,
 }
 
 impl ApiAccess {
-    /// Reads the files. Blocks, briefly.
-    pub(super) fn open(&self) -> Result<Opened, AccessError> {
+    /// Reads the files, and runs the exec plugin if there is one, for as long as the limit. Blocks meanwhile.
+    pub(super) fn open(&self, limit: Duration) -> Result<Opened, AccessError> {
         let mut opened = match (&self.kubeconfig, &self.master) {
             (Some(path), _) => self.open_kubeconfig(path)?,
             (None, Some(address)) => {
@@ -107,11 +114,13 @@ impl ApiAccess {
                 Opened {
                     config,
                     files: Files::default(),
+                    expires: None,
                 }
             }
             (None, None) => in_cluster()?,
         };
         opened.take_token()?;
+        opened.expires = exec::resolve(&mut opened.config.auth_info, limit)?;
         Ok(opened)
     }
 
@@ -147,14 +156,27 @@ impl ApiAccess {
             None => environment_proxy(&config.cluster_url)?,
         };
         let user = &config.auth_info;
+        // The library would run it without a limit. client-go has not had providers that are programs since 1.26.
+        if user.auth_provider.as_ref().is_some_and(runs_program) {
+            return Err(AccessError::Kubeconfig {
+                path: path.to_owned(),
+                field: "users[].user.auth-provider",
+                what: "a provider that runs a program is not supported; use exec".to_owned(),
+            });
+        }
         let named = [&user.client_certificate, &user.client_key, &user.token_file];
         let files = named.into_iter().flatten().cloned().chain(authority);
         let files = files.map(PathBuf::from).chain([path.to_owned()]);
         Ok(Opened {
             files: Files(files.collect()),
             config,
+            expires: None,
         })
     }
+}
+
+fn runs_program(provider: &AuthProviderConfig) -> bool {
+    provider.config.contains_key("cmd-path")
 }
 
 /// The cluster that the current context names.
@@ -237,6 +259,7 @@ fn in_cluster() -> Result<Opened, AccessError> {
     Ok(Opened {
         files: Files(files.collect()),
         config,
+        expires: None,
     })
 }
 

@@ -1,11 +1,7 @@
 //! How long to wait after a failure.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use super::times::Times;
 
@@ -28,6 +24,11 @@ impl Backoff {
     /// The pause after a failure now.
     pub(super) fn failed(&mut self, now: Instant) -> Duration {
         self.failures.next(now)
+    }
+
+    /// The server came back after an outage. While it starts it refuses some requests, and a pause that grew before would be too long.
+    pub(super) fn begin_again(&mut self) {
+        self.failures.ended = None;
     }
 
     /// For what is no fault of the server's, such as a history that is forgotten: no pause, unless it happens again and again.
@@ -76,26 +77,6 @@ impl Pauses {
     }
 }
 
-/// How those who follow the same server learn of its return from whoever finds it first. Each alone would come back when its own pause is
-/// over, and what is known is only as good as what the last of them knows.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Return(Arc<Notify>);
-
-impl Return {
-    /// The server has answered one who had lost it.
-    pub(super) fn announce(&self) {
-        self.0.notify_waiters();
-    }
-
-    /// Waits for so long, or until the server is back.
-    pub(super) async fn wait(&self, pause: Duration) {
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = self.0.notified() => {}
-        }
-    }
-}
-
 /// A random duration between the two.
 pub(super) fn random_between(low: Duration, high: Duration) -> Duration {
     low + random_below(high.saturating_sub(low))
@@ -130,6 +111,18 @@ mod tests {
     }
 
     #[test]
+    fn after_an_outage_the_first_pause_is_the_short_one_again() {
+        let mut backoff = Backoff::new(&Times::default());
+        let now = Instant::now();
+        for _ in 0..5 {
+            backoff.failed(now);
+        }
+        backoff.begin_again();
+        assert!(backoff.failed(now) <= Duration::from_millis(1600));
+        assert!(backoff.failed(now) >= Duration::from_millis(1600));
+    }
+
+    #[test]
     fn the_first_hindrance_is_free_and_the_next_ones_are_not() {
         let mut backoff = Backoff::new(&Times::default());
         let now = Instant::now();
@@ -148,22 +141,6 @@ mod tests {
         }
         assert_eq!(backoff.hindered(now), Duration::ZERO);
         assert!(backoff.failed(now) >= Duration::from_secs(25));
-    }
-
-    #[tokio::test]
-    async fn one_who_finds_the_server_calls_all_who_wait() {
-        let back = Return::default();
-        let hour = Duration::from_secs(3600);
-        let all = async { tokio::join!(back.wait(hour), back.wait(hour)) };
-        let found = async {
-            tokio::task::yield_now().await;
-            back.announce();
-        };
-        let start = Instant::now();
-        tokio::join!(all, found);
-        assert!(start.elapsed() < hour / 2);
-        // What was said is not said to those who come later.
-        back.wait(Duration::from_millis(1)).await;
     }
 
     #[test]

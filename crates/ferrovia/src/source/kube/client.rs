@@ -1,24 +1,34 @@
 //! Makes an HTTP client of a way to the server.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper::rt::{Read, Write};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::legacy::{Client as HttpClient, connect::Connect};
 use hyper_util::rt::TokioExecutor;
-use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _, RustlsTlsError};
+use kube::client::{Body, ClientBuilder, ConfigExt as _, RustlsTlsError};
 use kube::{Client, Config, Error};
-use tower::{BoxError, ServiceExt as _};
+use tokio::time::timeout;
+use tower::{BoxError, Service, ServiceExt as _};
 
 use super::access::AccessError;
+use super::proxy;
 
-/// A peer that vanished is noticed after about this long, however silent the connection was meant to be.
-const DEAD_AFTER: Duration = Duration::from_secs(45);
+/// A connection whose peer has not acknowledged anything for this long is closed. What the server sends while packets are lost it sends
+/// again ever more rarely, after 20 s only every 13 s; a new connection is there as soon as packets pass again.
+const DEAD_AFTER: Duration = Duration::from_secs(10);
 
-/// The first keepalive probe, and the time between two.
-const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// The first keepalive probe, and the time between two. Only kernels see them.
+const PROBE_EVERY: Duration = Duration::from_secs(3);
 
-/// How long to try to connect to one address.
+/// How long to try to connect to one address. Time for two more SYN packets: kernels send the later ones ever more rarely.
+const TCP_CONNECT: Duration = Duration::from_secs(3);
+
+/// How long to try to connect, with TLS and what a proxy does. A server that many nodes come back to takes its time.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Connections that nobody uses are closed after this long.
@@ -28,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// room that its first list needed.
 const READ_AT_ONCE: usize = 64 * 1024;
 
-/// Makes the client. May run the kubeconfig's exec plugin, and blocks while it does. Needs a tokio runtime round it.
+/// Makes the client. Needs a tokio runtime round it.
 pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
     // Retries are ours: they must show in the metrics and respect the back-off.
     config.default_retry = false;
@@ -38,25 +48,15 @@ pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
         // our binary.
         config.root_cert = Some(Vec::new());
     }
-    let command = config
-        .auth_info
-        .exec
-        .as_ref()
-        .and_then(|exec| exec.command.clone());
     let server = config.cluster_url.to_string();
-    let client = if config.proxy_url.is_some() {
-        ClientBuilder::try_from(config).map(ClientBuilder::build)
-    } else {
-        direct(&config)
-    };
-    client.map_err(|error| match error {
+    connect(&config).map_err(|error| match error {
         Error::RustlsTls(RustlsTlsError::AddRootCertificate(what)) if !names_authority => {
             AccessError::NoAuthority {
                 server,
                 what: what.to_string(),
             }
         }
-        error => explain(&server, command, &error),
+        error => explain(server, &error),
     })
 }
 
@@ -67,17 +67,53 @@ fn checks_certificates(config: &Config) -> bool {
     !config.accept_invalid_certs && (is_tls(&config.cluster_url) || proxy.is_some_and(is_tls))
 }
 
-/// The library's own stack, but for one thing: dead peers are noticed.
-fn direct(config: &Config) -> Result<Client, Error> {
+/// The library's own stack, but for one thing: dead peers are noticed, also behind a proxy.
+fn connect(config: &Config) -> Result<Client, Error> {
+    let Some(proxy) = config.proxy_url.clone() else {
+        return client(config, connector());
+    };
+    match proxy.scheme_str() {
+        Some("http") => client(config, tunnel(proxy, connector())),
+        Some("https") => {
+            let connector = config.rustls_https_connector_with_connector(connector())?;
+            client(config, tunnel(proxy, connector))
+        }
+        _ => Err(Error::ProxyProtocolUnsupported {
+            proxy_url: Box::new(proxy),
+        }),
+    }
+}
+
+fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_connect_timeout(Some(TCP_CONNECT));
     connector.set_keepalive(Some(PROBE_EVERY));
     connector.set_keepalive_interval(Some(PROBE_EVERY));
-    connector.set_keepalive_retries(Some(2));
+    connector.set_keepalive_retries(Some(3));
     connector.set_tcp_user_timeout(Some(DEAD_AFTER));
+    connector
+}
+
+fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
+    let authorization = proxy::authorization(&proxy);
+    let tunnel = Tunnel::new(proxy, connector);
+    match authorization {
+        Some(authorization) => tunnel.with_auth(authorization),
+        None => tunnel,
+    }
+}
+
+fn client<C>(config: &Config, connector: C) -> Result<Client, Error>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Connection + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
     let connector = config.rustls_https_connector_with_connector(connector)?;
+    let connector = Bounded(connector);
     let http = pooled(connector).map_err(BoxError::from);
     let namespace = config.default_namespace.clone();
     let builder = ClientBuilder::new(http, namespace).with_layer(&config.extra_headers_layer()?);
@@ -90,6 +126,36 @@ fn direct(config: &Config) -> Result<Client, Error> {
     })
 }
 
+/// A connector that gives up after a while.
+#[derive(Clone)]
+struct Bounded<C>(C);
+
+impl<C> Service<Uri> for Bounded<C>
+where
+    C: Service<Uri>,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let connecting = self.0.call(server);
+        Box::pin(async move {
+            let late = |_| format!("no connection within {} s", CONNECT.as_secs());
+            timeout(CONNECT, connecting)
+                .await
+                .map_err(late)?
+                .map_err(Into::into)
+        })
+    }
+}
+
 fn pooled<C: Connect + Clone>(connector: C) -> HttpClient<C, Body> {
     HttpClient::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
@@ -98,37 +164,13 @@ fn pooled<C: Connect + Clone>(connector: C) -> HttpClient<C, Body> {
         .build(connector)
 }
 
-/// Says what failed without repeating what the exec plugin wrote, which may be a token.
-fn explain(server: &str, command: Option<String>, error: &Error) -> AccessError {
-    let plugin_fault = match error {
-        Error::Auth(AuthError::AuthExecStart(error)) => Some(format!("cannot be started: {error}")),
-        Error::Auth(AuthError::AuthExecRun { out, .. }) => {
-            Some(format!("ended with {}", out.status))
-        }
-        Error::Auth(AuthError::AuthExecParse(_)) => {
-            Some("what it wrote is not an ExecCredential".to_owned())
-        }
-        Error::Auth(AuthError::MissingCommand) => Some("no command is given".to_owned()),
-        Error::Auth(error @ (AuthError::ExecPluginFailed | AuthError::AuthExec(_))) => {
-            Some(error.to_string())
-        }
-        _ => None,
-    };
-    // The proxy's address may have a password in it.
+/// Says what failed without the proxy's address, which may have a password in it.
+fn explain(server: String, error: &Error) -> AccessError {
     let what = match error {
         Error::ProxyProtocolUnsupported { .. } | Error::ProxyProtocolDisabled { .. } => {
             "only proxies of the kinds http:// and https:// are supported".to_owned()
         }
         error => error.to_string(),
     };
-    match plugin_fault {
-        Some(what) => AccessError::ExecPlugin {
-            command: command.unwrap_or_default(),
-            what,
-        },
-        None => AccessError::Connection {
-            server: server.to_owned(),
-            what,
-        },
-    }
+    AccessError::Connection { server, what }
 }

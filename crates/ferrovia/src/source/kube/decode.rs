@@ -1,4 +1,5 @@
-//! Bytes of an answer to objects, straight into the slim structs of [`wire`](ferrovia_core::wire). Never panics whatever the bytes.
+//! Bytes of an answer in JSON to objects, straight into the slim structs of [`wire`](ferrovia_core::wire), and what both encodings share.
+//! Never panics whatever the bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,6 +9,8 @@ use ferrovia_core::wire::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use super::protobuf;
 
 /// A bookmark with this annotation, set to `true`, ends the list at the beginning of a watch.
 const LIST_ENDS: &str = "k8s.io/initial-events-end";
@@ -78,9 +81,31 @@ struct Details {
 }
 
 impl Status {
+    pub(super) fn new(
+        code: u16,
+        reason: String,
+        message: String,
+        retry_after_seconds: Option<u64>,
+    ) -> Self {
+        Self {
+            code,
+            reason,
+            message,
+            details: Some(Details {
+                retry_after_seconds,
+            }),
+        }
+    }
+
     /// The body of an answer with this code, which need not be a `Status` at all.
     pub(super) fn of_answer(code: u16, body: &[u8]) -> Self {
-        let status = serde_json::from_slice::<Self>(body).unwrap_or_else(|_| Self {
+        // Refusals come in either encoding, whatever the answer would have had.
+        let status = if protobuf::is_enveloped(body) {
+            protobuf::status(body)
+        } else {
+            serde_json::from_slice::<Self>(body).ok()
+        };
+        let status = status.unwrap_or_else(|| Self {
             message: quoted(&String::from_utf8_lossy(body)),
             ..Self::default()
         });
@@ -99,8 +124,12 @@ impl Status {
     /// A watch was refused because of the version it should begin with: forgotten, malformed, or of a history that the server does not
     /// know, such as after it was restored from a backup.
     pub(super) fn is_about_version(&self) -> bool {
-        let is_ahead = self.code == 504 && self.message.contains("Too large resource version");
-        self.is_gone() || is_ahead || matches!(self.code, 400 | 422)
+        self.is_gone() || self.is_ahead() || matches!(self.code, 400 | 422)
+    }
+
+    /// The resourceVersion that was asked for is in the server's future: it was restored from a backup, or its cache lags.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.code == 504 && self.message.contains("Too large resource version")
     }
 
     /// When the server wants to be asked again.
@@ -143,7 +172,7 @@ struct NamedMetadata {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Bookmark {
+struct JsonBookmark {
     metadata: BookmarkMetadata,
 }
 
@@ -154,31 +183,77 @@ struct BookmarkMetadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
+/// What is read of a bookmark.
+pub(super) struct Bookmark {
+    pub(super) version: String,
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// The object of an event, in one of the encodings.
+pub(super) trait Content {
+    fn object(&self, kind: Kind) -> Result<Object, Fault>;
+    /// Nothing if the object has no name.
+    fn identity(&self) -> Option<Identity>;
+    fn bookmark(&self) -> Result<Bookmark, Fault>;
+    fn status(&self) -> Result<Status, Fault>;
+}
+
+struct InJson<'a>(&'a [u8]);
+
+impl Content for InJson<'_> {
+    fn object(&self, kind: Kind) -> Result<Object, Fault> {
+        object(kind, self.0)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        named(self.0)
+    }
+
+    fn bookmark(&self) -> Result<Bookmark, Fault> {
+        let JsonBookmark { metadata } = read(self.0)?;
+        Ok(Bookmark {
+            version: metadata.resource_version,
+            annotations: metadata.annotations.unwrap_or_default(),
+        })
+    }
+
+    fn status(&self) -> Result<Status, Fault> {
+        read(self.0)
+    }
+}
+
 /// One line of a watch of this kind.
 pub(super) fn news(kind: Kind, line: &[u8]) -> Result<News, Fault> {
     let envelope: Envelope<'_> = read(line)?;
-    let content = envelope.object.get().as_bytes();
-    match &*envelope.kind {
-        "ADDED" | "MODIFIED" => Ok(News::Applied(Box::new(object(kind, content)?))),
-        "DELETED" => match named(content) {
+    let content = InJson(envelope.object.get().as_bytes());
+    event(kind, &envelope.kind, &content)
+}
+
+/// An event of this type in a watch of this kind.
+pub(super) fn event(kind: Kind, event: &str, content: &impl Content) -> Result<News, Fault> {
+    match event {
+        "ADDED" | "MODIFIED" => Ok(News::Applied(Box::new(content.object(kind)?))),
+        "DELETED" => match content.identity() {
             Some(identity) => Ok(News::Deleted(identity)),
             None => Err(fault("a deletion of an object without a name")),
         },
         "BOOKMARK" => {
-            let Bookmark { metadata } = read(content)?;
-            if metadata.resource_version.is_empty() {
+            let Bookmark {
+                version,
+                annotations,
+            } = content.bookmark()?;
+            if version.is_empty() {
                 return Err(fault("a bookmark without a version"));
             }
-            let annotations = metadata.annotations.unwrap_or_default();
             Ok(News::Bookmark {
-                version: metadata.resource_version,
+                version,
                 ends_list: annotations
                     .get(LIST_ENDS)
                     .is_some_and(|value| value == "true"),
             })
         }
         "ERROR" => {
-            let status: Status = read(content)?;
+            let status = content.status()?;
             Ok(News::Error(Status {
                 message: quoted(&status.message),
                 ..status
@@ -197,6 +272,11 @@ pub(super) fn object(kind: Kind, bytes: &[u8]) -> Result<Object, Fault> {
         object: named(bytes),
         what: quoted(&error.to_string()),
     })?;
+    with_name(object)
+}
+
+/// Refuses an object without a name.
+pub(super) fn with_name(object: Object) -> Result<Object, Fault> {
     if object.metadata().name.is_empty() {
         return Err(fault("metadata.name is missing"));
     }
@@ -222,6 +302,11 @@ pub(super) fn too_long(beginning: &[u8]) -> Fault {
             version: String::new(),
         })
     });
+    too_long_object(object)
+}
+
+/// The fault of an object that is longer than allowed, with its name if that could be read.
+pub(super) fn too_long_object(object: Option<Identity>) -> Fault {
     Fault {
         object,
         what: format!("it is longer than {LONGEST_OBJECT} bytes"),
@@ -257,7 +342,7 @@ fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(bytes).map_err(|error| fault(quoted(&error.to_string())))
 }
 
-fn fault(what: impl Into<String>) -> Fault {
+pub(super) fn fault(what: impl Into<String>) -> Fault {
     Fault {
         object: None,
         what: what.into(),
@@ -265,7 +350,7 @@ fn fault(what: impl Into<String>) -> Fault {
 }
 
 /// The server's words, short enough for a log and without what could move a terminal's cursor.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out: String = text
         .chars()
         .take(QUOTED)

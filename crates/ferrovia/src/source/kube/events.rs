@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -76,7 +77,9 @@ async fn post(api: &Api, reporter: &Reporter, notice: &Notice) {
             RequestError::Refused { retry_after, .. } => {
                 sleep(retry_after.unwrap_or_default().max(pause)).await;
             }
-            RequestError::Late(_) | RequestError::Transport(_) => sleep(pause).await,
+            RequestError::Late(_) | RequestError::Unreachable(_) | RequestError::Transport(_) => {
+                sleep(pause).await;
+            }
         }
         pause *= 2;
     }
@@ -105,7 +108,13 @@ impl Recent {
 fn as_event(reporter: &Reporter, notice: &Notice, now: Timestamp) -> (String, String) {
     let (kind, namespace, name) = match &notice.regarding {
         Regarding::Node => ("Node", None, reporter.node_name.as_str()),
-        Regarding::Service(key) => ("Service", Some(key.namespace()), key.name()),
+        Regarding::Service(key) | Regarding::ServiceEverywhere(key) => {
+            ("Service", Some(key.namespace()), key.name())
+        }
+    };
+    let suffix = match &notice.regarding {
+        Regarding::ServiceEverywhere(_) => digest(notice),
+        Regarding::Node | Regarding::Service(_) => format!("{:x}", now.as_nanosecond()),
     };
     // What has no namespace has its events in this one.
     let home = namespace.unwrap_or("default");
@@ -117,7 +126,7 @@ fn as_event(reporter: &Reporter, notice: &Notice, now: Timestamp) -> (String, St
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
-            "name": format!("{name}.{:x}", now.as_nanosecond()),
+            "name": format!("{name}.{suffix}"),
             "namespace": home,
         },
         "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
@@ -134,6 +143,16 @@ fn as_event(reporter: &Reporter, notice: &Notice, now: Timestamp) -> (String, St
     });
     let uri = format!("/apis/events.k8s.io/v1/namespaces/{home}/events");
     (uri, event.to_string())
+}
+
+/// The same on every node, so that of thousands that post the event one succeeds and the others find it there (409 Conflict).
+fn digest(notice: &Notice) -> String {
+    let text = format!("{}\n{}\n{}", notice.reason, notice.action, notice.note);
+    let digest = Sha256::digest(text);
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// No longer than so many bytes, and cut between two characters.
@@ -195,6 +214,24 @@ mod tests {
         assert_eq!(event["regarding"]["namespace"], "shop");
         assert_eq!(event["type"], "Warning");
         assert_eq!(event["note"].as_str().unwrap().len(), LONGEST_NOTE);
+    }
+
+    #[test]
+    fn what_all_nodes_say_is_one_event() {
+        let about = Regarding::ServiceEverywhere(ServiceKey::new("shop", "web"));
+        let name = |node: &str, note: &str, time| {
+            let reporter = Reporter {
+                node_name: node.to_owned(),
+                hostname: node.to_owned(),
+            };
+            let (_, event) = as_event(&reporter, &notice(about.clone(), note), time);
+            let event: Value = serde_json::from_str(&event).unwrap();
+            event["metadata"]["name"].as_str().unwrap().to_owned()
+        };
+        let first = name("node-1", "too many", Timestamp::UNIX_EPOCH);
+        assert_eq!(name("node-2", "too many", Timestamp::now()), first);
+        assert_ne!(name("node-1", "denied", Timestamp::UNIX_EPOCH), first);
+        assert!(first.starts_with("web.") && first.len() == 20, "{first}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use ferrovia_lab::fuzz::{Random, Target};
 use super::decode::{self, Fault, News, Status};
 use super::items::{Items, Part};
 use super::lines::{Line, Lines};
+use super::protobuf::{self, Frame, Frames, List};
 
 /// Short enough for a mutated input to be too long.
 const LIMIT: usize = 700;
@@ -16,6 +17,8 @@ const LIMIT: usize = 700;
 const LONGEST_WORDS: usize = 4 * 302;
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/api");
+
+const PROTOBUF_CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/api-protobuf");
 
 #[test]
 fn hostile_answers_are_told_or_refused() {
@@ -49,6 +52,93 @@ fn hostile_answers_are_told_or_refused() {
         assert_eq!(listed(&[bytes]), listed(&cut(bytes, &mut random)));
         words(&Status::of_answer(500, bytes).message);
     });
+}
+
+#[test]
+fn hostile_answers_in_protobuf_are_read_or_refused() {
+    let target = Target {
+        name: "API answers in protobuf",
+        corpus: Path::new(PROTOBUF_CORPUS),
+        pieces: &[
+            b"k8s\0",
+            b"\0\0\0\0",
+            b"\0\0\x02\x8f",
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\x80",
+            b"\x0a\x00",
+            b"\x12\x00",
+            b"\x0b",
+            b"\x0d",
+            b"\x09",
+            b"\x05ADDED",
+        ],
+        longest: 16 * 1024,
+    };
+    target.run(|_, bytes| {
+        let mut random = Random::new(bytes.len() as u64);
+        assert_eq!(framed(&[bytes]), framed(&cut(bytes, &mut random)));
+        assert_eq!(items(&[bytes]), items(&cut(bytes, &mut random)));
+        words(&Status::of_answer(500, bytes).message);
+        for kind in Kind::ALL {
+            let read = protobuf::object(kind, bytes);
+            drop(read.map_err(|fault| check(&fault)));
+        }
+    });
+}
+
+/// What becomes of a watch in protobuf that sends this.
+fn framed(pieces: &[&[u8]]) -> (Vec<String>, bool) {
+    let mut frames = Frames::new(LIMIT);
+    let mut read = Vec::new();
+    for piece in pieces {
+        let fed = frames.feed(piece, &mut |frame| match frame {
+            Frame::Whole(frame) => {
+                for kind in Kind::ALL {
+                    let news = protobuf::news(kind, frame);
+                    read.push(format!("{}", news.map_err(|fault| check(&fault)).is_ok()));
+                }
+            }
+            Frame::TooLong(beginning) => {
+                check(&protobuf::frame_too_long(beginning));
+                read.push("too long".to_owned());
+            }
+        });
+        if fed.is_err() {
+            read.push("no watch".to_owned());
+            return (read, true);
+        }
+    }
+    (read, frames.is_half())
+}
+
+/// What becomes of a list in protobuf like this, and whether it ended.
+fn items(pieces: &[&[u8]]) -> (Vec<String>, bool) {
+    let mut list = List::new(LIMIT);
+    let mut read = Vec::new();
+    for piece in pieces {
+        let fed = list.feed(piece, &mut |part| match part {
+            Part::Item(item) => {
+                let object = |kind| protobuf::object(kind, item).map_err(|fault| check(&fault));
+                let is_one = Kind::ALL.into_iter().any(|kind| object(kind).is_ok());
+                read.push(format!("item {is_one}"));
+            }
+            Part::TooLong(beginning) => {
+                check(&protobuf::item_too_long(beginning));
+                read.push("too long".to_owned());
+            }
+            Part::Metadata(metadata) => {
+                let metadata = protobuf::list_metadata(metadata);
+                let is_one = metadata.map_err(|fault| check(&fault)).is_ok();
+                read.push(format!("metadata {is_one}"));
+            }
+        });
+        if fed.is_err() {
+            read.push("no list".to_owned());
+            break;
+        }
+    }
+    (read, list.is_done())
 }
 
 #[test]

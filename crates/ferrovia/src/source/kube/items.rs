@@ -15,7 +15,7 @@ pub(super) enum Part<'a> {
 
 /// The answer is no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the answer is not a list in JSON")]
+#[error("the answer is not a list")]
 pub(super) struct NoList;
 
 /// Where we are in the document.

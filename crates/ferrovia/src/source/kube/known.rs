@@ -53,6 +53,13 @@ impl Known {
         is_news
     }
 
+    /// What is known may be of another history, where the same versions stood for other states: the next list reports every object.
+    pub(super) fn forget_versions(&mut self) {
+        for entry in self.objects.values_mut() {
+            entry.version = Version::Text("".into());
+        }
+    }
+
     /// An object of a list that cannot be read is not gone.
     pub(super) fn unreadable_in_list(&mut self, object: Option<&Identity>) {
         let Some(object) = object else {
@@ -245,6 +252,20 @@ mod tests {
         assert!(!known.deleted(&object("a", "10")), "late");
         known.begin_list();
         assert!(known.listed(&object("a", "5")), "restored from a backup");
+    }
+
+    #[test]
+    fn the_same_version_of_another_history_is_news() {
+        let mut known = Known::default();
+        known.begin_list();
+        known.listed(&object("a", "10"));
+        known.listed(&object("b", "11"));
+        known.end_list();
+        known.forget_versions();
+        known.begin_list();
+        assert!(known.listed(&object("a", "10")));
+        assert!(!known.listed(&object("a", "10")));
+        assert_eq!(sorted(known.end_list()), ["default/b"]);
     }
 
     #[test]

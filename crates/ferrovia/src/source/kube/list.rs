@@ -1,15 +1,17 @@
-//! Lists in pages, for servers that do not stream them.
+//! Lists in pages, where a watch-list fails.
 
 use http::Response;
 use kube::client::Body;
 use tokio::time::Instant;
 
 use ferrovia_core::store::Event;
+use ferrovia_core::wire::Object;
 
 use super::api::RequestError;
 use super::chunks::Chunks;
-use super::decode::{self, Fault, Identity, LONGEST_OBJECT, ListMetadata};
-use super::items::{Items, NoList, Part};
+use super::decode::{Fault, Identity, ListMetadata, Status};
+use super::format::{Encoding, ListPart};
+use super::items::NoList;
 use super::reflect::{Failure, Reflector};
 use super::resource::Page;
 
@@ -17,18 +19,18 @@ impl Reflector {
     /// Lists everything, a page at a time, and remembers where to watch from.
     pub(super) async fn list_pages(&mut self) -> Result<(), Failure> {
         self.known.begin_list();
-        let mut page = Page::default();
+        let mut page = self.first_page();
         loop {
-            let answer = match self.ask(&self.resource.page(&page)).await {
-                // The page before is forgotten by now: everything at once, then.
+            let deadline = Instant::now() + self.api.times().page;
+            let answer = match self
+                .ask(&self.resource.page(&page), self.api.times().page)
+                .await
+            {
                 Err(RequestError::Refused { status, .. })
-                    if status.is_gone() && page.after.is_some() =>
+                    if status.is_gone() || status.is_ahead() =>
                 {
+                    page = self.other_page(&page, &status)?;
                     self.known.begin_list();
-                    page = Page {
-                        after: None,
-                        whole: true,
-                    };
                     continue;
                 }
                 answer => answer?,
@@ -36,29 +38,56 @@ impl Reflector {
             let ListMetadata {
                 resource_version,
                 next,
-            } = self.take_page(answer).await?;
+            } = self.take_page(answer, deadline).await?;
             if next.is_empty() {
                 if resource_version.is_empty() {
                     return Err(Failure::Garbage("a list without a version".to_owned()));
                 }
-                self.version = Some(resource_version);
+                self.listed_at(resource_version);
                 break;
             }
-            if page.after.as_ref() == Some(&next) {
+            let next = Page::After(next);
+            if page == next {
                 return Err(Failure::Garbage("a list whose pages repeat".to_owned()));
             }
-            page.after = Some(next);
+            page = next;
         }
         self.complete_list().await?;
         self.prove();
         Ok(())
     }
 
+    /// From the watch cache if possible: after a restart of the API server all nodes list at once, and its storage could not serve that many
+    /// consistent reads.
+    fn first_page(&self) -> Page {
+        match self.relist_from() {
+            Some(version) => Page::NotOlderThan(version.to_owned()),
+            None if self.needs_consistent_read => Page::Consistent,
+            None => Page::Cached,
+        }
+    }
+
+    /// What to ask for instead of a page whose resourceVersion the server does not have, no longer or not yet.
+    fn other_page(&mut self, refused: &Page, status: &Status) -> Result<Page, Failure> {
+        match refused {
+            // The snapshot of the page before has expired.
+            Page::After(_) => Ok(Page::Whole),
+            Page::NotOlderThan(_) => {
+                self.distrust(status.is_ahead());
+                Ok(Page::Consistent)
+            }
+            Page::Cached | Page::Consistent | Page::Whole => Err(Failure::Expired),
+        }
+    }
+
     /// Tells the objects of one page as they come.
-    async fn take_page(&mut self, answer: Response<Body>) -> Result<ListMetadata, Failure> {
-        let mut deadline = Instant::now() + self.api.times().page;
+    async fn take_page(
+        &mut self,
+        answer: Response<Body>,
+        mut deadline: Instant,
+    ) -> Result<ListMetadata, Failure> {
+        let mut items = Encoding::of(answer.headers()).list(self.resource.kind);
         let mut chunks = Chunks::new(answer.into_body());
-        let mut items = Items::new(LONGEST_OBJECT);
         let mut metadata = None;
         loop {
             let mut verdict = Ok(());
@@ -66,9 +95,8 @@ impl Reflector {
                 .read(deadline, &mut |piece| {
                     if verdict.is_ok() {
                         verdict = items.feed(piece, &mut |part| match part {
-                            Part::Item(bytes) => self.take_item(bytes),
-                            Part::TooLong(start) => self.take_fault(&decode::too_long(start)),
-                            Part::Metadata(bytes) => metadata = decode::list_metadata(bytes).ok(),
+                            ListPart::Item(item) => self.take_item(item),
+                            ListPart::Metadata(read) => metadata = read.ok(),
                         });
                     }
                 })
@@ -88,11 +116,11 @@ impl Reflector {
         }
     }
 
-    fn take_item(&mut self, bytes: &[u8]) {
-        match decode::object(self.resource.kind, bytes) {
+    fn take_item(&mut self, item: Result<Box<Object>, Fault>) {
+        match item {
             Ok(object) => {
                 if self.known.listed(&Identity::of(object.metadata())) {
-                    self.news.push(Event::Applied(Box::new(object)));
+                    self.news.push(Event::Applied(object));
                 }
             }
             Err(fault) => self.take_fault(&fault),

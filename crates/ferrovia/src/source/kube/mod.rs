@@ -1,8 +1,9 @@
 //! The Kubernetes API as the source of objects.
 //!
 //! ```text
-//! Api ── one request ──▶ Chunks ──▶ Lines (a watch)  ──▶ decode ──▶ Known ── news only ──▶ Batch ──▶ deliver
-//!  (credentials, rate)               Items (a list)      (wire)     (what was told)
+//! Api ── one request ──▶ Chunks ──▶ Events (a watch)  ──▶ Known ── news only ──▶ Batch ──▶ deliver
+//!  (credentials, rate)               ListItems (a list)   (what was sent)
+//!                                    in protobuf or JSON
 //! ```
 //!
 //! For every resource a `Reflector` lists and then watches, for ever. What it remembers of an object is its name
@@ -20,6 +21,8 @@ mod backoff;
 mod chunks;
 mod client;
 mod decode;
+mod exec;
+mod format;
 mod freshness;
 #[cfg(test)]
 mod hostile;
@@ -29,7 +32,9 @@ mod limit;
 mod lines;
 mod list;
 mod observe;
+mod outage;
 mod outlet;
+mod protobuf;
 mod proxy;
 mod reflect;
 mod resource;
@@ -45,14 +50,15 @@ use futures_util::future::join_all;
 
 pub use access::{AccessError, ApiAccess};
 pub use api::Api;
+pub use format::Encoding;
 pub use freshness::Freshness;
 pub use observe::{Asked, Observer, Unobserved};
 pub use outlet::Batch;
 pub use times::Times;
 
-use backoff::Return;
+use outage::Outage;
 use outlet::Outlet;
-use reflect::Reflector;
+use reflect::{Lost, Reflector};
 use resource::Resource;
 
 /// Follows the API until `deliver` breaks.
@@ -68,10 +74,15 @@ pub async fn run(
     let mut outlet = spawn_delivery(deliver)?;
     // The API server makes EndpointSlices of legacy objects itself, so there are none to wait for.
     let _ = outlet.send(vec![Event::Listed(Kind::Endpoints)], 0).await;
-    let back = Return::default();
+    let outage = Outage::default();
+    let probe = resource::probe(node_name);
     let reflectors = Resource::all(node_name).map(|resource| {
-        let (freshness, outlet, back) = (freshness.clone(), outlet.share(), back.clone());
-        Reflector::new(api.clone(), resource, freshness, outlet, back).run()
+        let lost = Lost {
+            outage: outage.clone(),
+            probe: probe.clone(),
+        };
+        let (freshness, outlet) = (freshness.clone(), outlet.share());
+        Reflector::new(api.clone(), resource, freshness, outlet, lost).run()
     });
     tokio::select! {
         () = outlet.closed() => {}

@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use http::Uri;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Uri};
 use ipnet::IpNet;
 
 /// The proxy for a server, if the environment names one and does not except the server.
@@ -34,6 +36,38 @@ pub(super) fn parse(proxy: &str) -> Result<Uri, http::uri::InvalidUri> {
     } else {
         format!("http://{proxy}").parse()
     }
+}
+
+/// The header for a proxy whose address holds a name and a password.
+pub(super) fn authorization(proxy: &Uri) -> Option<HeaderValue> {
+    let (user, _) = proxy.authority()?.as_str().rsplit_once('@')?;
+    let encoded = STANDARD.encode(unescaped(user));
+    let mut header = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// Characters that cannot stand in an address are written as `%40`.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let hex = tail
+            .get(..2)
+            .filter(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        let hex = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match hex.filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
 }
 
 fn is_excepted(server: &Uri, exceptions: &str) -> bool {
@@ -120,6 +154,21 @@ mod tests {
         let variables = [("HTTPS_PROXY", ""), ("https_proxy", "a:1")];
         let proxy = proxy_for("https://10.0.0.1", &variables);
         assert_eq!(proxy.as_deref(), Some("http://a:1/"));
+    }
+
+    #[test]
+    fn a_password_for_the_proxy_is_sent_as_it_is_meant() {
+        let header = |proxy: &str| {
+            let header = authorization(&proxy.parse().unwrap())?;
+            let encoded = header.to_str().unwrap().strip_prefix("Basic ").unwrap();
+            Some(String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap())
+        };
+        assert_eq!(header("http://proxy:3128"), None);
+        assert_eq!(header("http://me:word@proxy").as_deref(), Some("me:word"));
+        assert_eq!(
+            header("http://me:p%40ss%3A%+A%@proxy").as_deref(),
+            Some("me:p@ss:%+A%")
+        );
     }
 
     #[test]

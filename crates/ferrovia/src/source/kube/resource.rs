@@ -24,12 +24,19 @@ pub(super) struct Resource {
 }
 
 /// One page of a list, or all of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Where the page before ended, in the server's words.
-    pub(super) after: Option<String>,
-    /// Ask for everything at once.
-    pub(super) whole: bool,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// The first page of a list from the server's watch cache, however old: without a limit, which the server ignores there, but one
+    /// without a watch cache sends pages.
+    Cached,
+    /// Everything at once, at least as new as this resourceVersion. A limit would make the server read its storage.
+    NotOlderThan(String),
+    /// The first page of a consistent read of the storage.
+    Consistent,
+    /// The page after the one that ended here, in the server's words.
+    After(String),
+    /// Everything at once, as a consistent read.
+    Whole,
 }
 
 impl Resource {
@@ -72,15 +79,19 @@ impl Resource {
         ]
     }
 
-    /// A watch that begins with all objects and says when that was all.
-    pub(super) fn streaming_list(&self, lasts: Duration) -> String {
-        self.query(&[
-            ("allowWatchBookmarks", "true"),
+    /// A watch that begins with all objects and says when that was all. The state is at least as new as the resourceVersion; without one it
+    /// is as new as a consistent read.
+    pub(super) fn watch_list(&self, resource_version: Option<&str>, lasts: Duration) -> String {
+        let timeout = lasts.as_secs().max(1).to_string();
+        let mut parameters = vec![("allowWatchBookmarks", "true")];
+        parameters.extend(resource_version.map(|version| ("resourceVersion", version)));
+        parameters.extend([
             ("resourceVersionMatch", "NotOlderThan"),
             ("sendInitialEvents", "true"),
-            ("timeoutSeconds", &lasts.as_secs().max(1).to_string()),
+            ("timeoutSeconds", &timeout),
             ("watch", "true"),
-        ])
+        ]);
+        self.query(&parameters)
     }
 
     /// A watch of what happened after this version.
@@ -93,17 +104,17 @@ impl Resource {
         ])
     }
 
-    /// A list. No version is given, so the answer is the newest there is, not what some cache remembers.
+    /// A list.
     pub(super) fn page(&self, page: &Page) -> String {
-        let mut parameters = Vec::new();
-        if let Some(after) = &page.after {
-            parameters.push(("continue", after.as_str()));
-        }
         let size = PAGE.to_string();
-        if !page.whole {
-            parameters.push(("limit", &size));
+        let limit = ("limit", size.as_str());
+        match page {
+            Page::Cached => self.query(&[limit, ("resourceVersion", "0")]),
+            Page::NotOlderThan(version) => self.query(&[("resourceVersion", version)]),
+            Page::Consistent => self.query(&[limit]),
+            Page::After(end) => self.query(&[("continue", end), limit]),
+            Page::Whole => self.query(&[]),
         }
-        self.query(&parameters)
     }
 
     fn query(&self, parameters: &[(&str, &str)]) -> String {
@@ -125,6 +136,12 @@ impl Resource {
         }
         uri
     }
+}
+
+/// The cheapest consistent read that kube-proxy's role allows: our own Node, which the server finds by its key.
+pub(super) fn probe(node_name: &str) -> String {
+    let [node, ..] = Resource::all(node_name);
+    node.query(&[("limit", "1")])
 }
 
 /// Percent-encodes all but what means nothing special anywhere in a URL.
@@ -154,7 +171,7 @@ mod tests {
     fn the_selectors_are_kube_proxys() {
         let lasts = Duration::from_secs(300);
         assert_eq!(
-            of(Kind::Service).streaming_list(lasts),
+            of(Kind::Service).watch_list(None, lasts),
             "/api/v1/services?fieldSelector=spec.clusterIP%21%3DNone\
              &labelSelector=%21service.kubernetes.io%2Fservice-proxy-name\
              &allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true\
@@ -166,37 +183,35 @@ mod tests {
              &allowWatchBookmarks=true&resourceVersion=42&timeoutSeconds=300&watch=true"
         );
         assert_eq!(
-            of(Kind::EndpointSlice).page(&Page::default()),
+            of(Kind::Node).watch_list(Some("42"), lasts),
+            "/api/v1/nodes?fieldSelector=metadata.name%3Dnode-1\
+             &allowWatchBookmarks=true&resourceVersion=42&resourceVersionMatch=NotOlderThan\
+             &sendInitialEvents=true&timeoutSeconds=300&watch=true"
+        );
+        assert_eq!(
+            of(Kind::EndpointSlice).page(&Page::Cached),
             "/apis/discovery.k8s.io/v1/endpointslices\
-             ?labelSelector=%21service.kubernetes.io%2Fheadless&limit=500"
+             ?labelSelector=%21service.kubernetes.io%2Fheadless&limit=500&resourceVersion=0"
         );
     }
 
     #[test]
-    fn a_page_goes_on_where_the_last_one_ended() {
-        let next = Page {
-            after: Some("a b&c".to_owned()),
-            whole: false,
-        };
-        assert_eq!(
-            of(Kind::ServiceCidr).page(&next),
-            "/apis/networking.k8s.io/v1/servicecidrs?continue=a%20b%26c&limit=500"
-        );
-        let whole = Page {
-            after: None,
-            whole: true,
-        };
-        assert_eq!(
-            of(Kind::ServiceCidr).page(&whole),
-            "/apis/networking.k8s.io/v1/servicecidrs"
-        );
+    fn pages_say_how_fresh_they_have_to_be() {
+        let page = |page: &Page| of(Kind::ServiceCidr).page(page);
+        let path = "/apis/networking.k8s.io/v1/servicecidrs";
+        let after = Page::After("a b&c".to_owned());
+        assert_eq!(page(&after), format!("{path}?continue=a%20b%26c&limit=500"));
+        let newer = Page::NotOlderThan("7".to_owned());
+        assert_eq!(page(&newer), format!("{path}?resourceVersion=7"));
+        assert_eq!(page(&Page::Consistent), format!("{path}?limit=500"));
+        assert_eq!(page(&Page::Whole), path);
     }
 
     #[test]
     fn a_hostile_node_name_stays_a_value() {
         let [node, ..] = Resource::all("x&watch=false");
         assert!(
-            node.page(&Page::default())
+            node.page(&Page::Cached)
                 .contains("fieldSelector=metadata.name%3Dx%26watch%3Dfalse&")
         );
     }

@@ -10,9 +10,9 @@ use tokio::time::{Duration, Instant};
 use super::api::RequestError;
 use super::backoff::random_between;
 use super::chunks::{Chunks, ReadError};
-use super::decode::{self, Fault, Identity, LONGEST_OBJECT, News, Status};
+use super::decode::{Fault, Identity, News, Status};
+use super::format::Encoding;
 use super::known::is_before;
-use super::lines::{Line, Lines};
 use super::reflect::{Failure, Reflector, deletion};
 
 /// So many lines in a row that make no sense, and this is no watch.
@@ -31,6 +31,8 @@ struct Watch {
     garbage: u32,
     /// When the last line that made sense came.
     heard: Instant,
+    /// How long we did not read since then.
+    paused: Duration,
     /// When the server should have ended it.
     ends: Instant,
     /// The version it began with.
@@ -39,15 +41,15 @@ struct Watch {
 
 impl Reflector {
     /// Lists everything with a watch that begins with all objects, and stays with that watch.
-    pub(super) async fn list_streaming(&mut self) -> Result<(), Failure> {
+    pub(super) async fn watch_list(&mut self) -> Result<(), Failure> {
         let lasts = self.lasts();
-        let answer = match self.ask(&self.resource.streaming_list(lasts)).await {
-            // A resource that is missing is missing in pages, too.
-            Err(RequestError::Refused { status, .. })
-                if matches!(status.code, 400 | 405 | 422)
-                    || status.code == 404 && !self.resource.may_be_missing =>
-            {
-                return Err(Failure::NoStreaming(status.message));
+        let uri = self.resource.watch_list(self.relist_from(), lasts);
+        let answer = match self.ask(&uri, self.api.times().answer).await {
+            Err(RequestError::Refused { status, .. }) if status.is_gone() => {
+                return Err(Failure::Expired);
+            }
+            Err(RequestError::Refused { status, .. }) if status.is_ahead() => {
+                return Err(Failure::Ahead);
             }
             // Something between us may hold back an answer that has no end.
             Err(RequestError::Late(_)) => return Err(Failure::ListStalled),
@@ -63,9 +65,14 @@ impl Reflector {
         if self.has_watched {
             self.api.observer().watch_restarted(self.resource.kind);
         }
-        let answer = match self.ask(&self.resource.watch(version, lasts)).await {
+        // A proxy may hold the headers back until the first event, so they have as long as the watch.
+        let limit = lasts + self.api.times().overdue;
+        let answer = match self.ask(&self.resource.watch(version, lasts), limit).await {
+            Err(RequestError::Refused { status, .. }) if status.is_ahead() => {
+                return Err(Failure::Ahead);
+            }
             Err(RequestError::Refused { status, .. }) if status.is_about_version() => {
-                return Err(Failure::Gone);
+                return Err(Failure::Expired);
             }
             answer => answer?,
         };
@@ -91,21 +98,25 @@ impl Reflector {
             has_just_listed: false,
             garbage: 0,
             heard: began,
+            paused: Duration::ZERO,
             ends: began + lasts + self.api.times().overdue,
             from: self.version.clone(),
         };
+        let mut events = Encoding::of(answer.headers()).events(self.resource.kind);
         let mut chunks = Chunks::new(answer.into_body());
-        let mut lines = Lines::new(LONGEST_OBJECT);
         loop {
             let mut turn = ControlFlow::Continue(());
             let read = chunks
                 .read(self.deadline(&watch), &mut |piece| {
-                    lines.feed(piece, &mut |line| {
+                    let fed = events.feed(piece, &mut |event| {
                         // What comes after the end of a watch means nothing.
                         if turn.is_continue() {
-                            turn = self.take_line(&mut watch, &line);
+                            turn = self.take_event(&mut watch, event);
                         }
                     });
+                    if let (Err(error), true) = (fed, turn.is_continue()) {
+                        turn = ControlFlow::Break(Failure::Garbage(error.to_string()));
+                    }
                 })
                 .await;
             let telling = Instant::now();
@@ -115,7 +126,7 @@ impl Reflector {
                 self.tell().await?;
             }
             // A receiver that lags is not the server's silence.
-            watch.heard += telling.elapsed();
+            watch.paused += telling.elapsed();
             if let ControlFlow::Break(failure) = turn {
                 return Err(failure);
             }
@@ -124,7 +135,7 @@ impl Reflector {
                 read => read?,
             };
             if !is_more {
-                return self.ended(&watch, began, lines.is_half());
+                return self.ended(&watch, began, events.is_half());
             }
             // A line that never ends is silence, too.
             if Instant::now() >= self.deadline(&watch) {
@@ -141,10 +152,16 @@ impl Reflector {
         if watch.is_listing {
             return Err(Failure::ListStalled);
         }
-        if began.elapsed() < TOO_SHORT && self.version == watch.from {
+        if self.version != watch.from {
+            return Ok(());
+        }
+        if began.elapsed() < TOO_SHORT {
             return Err(Failure::Garbage(
                 "the server ended a watch at once".to_owned(),
             ));
+        }
+        if watch.heard == began {
+            return Err(Failure::Barren);
         }
         Ok(())
     }
@@ -153,27 +170,27 @@ impl Reflector {
     fn deadline(&self, watch: &Watch) -> Instant {
         let times = self.api.times();
         let silent = if watch.is_listing {
-            watch.heard + times.list_silence
+            watch.heard + watch.paused + times.list_silence
         } else if self.has_bookmarks {
-            watch.heard + times.silence
+            watch.heard + watch.paused + times.silence
         } else {
             watch.ends
         };
         silent.min(watch.ends)
     }
 
-    fn take_line(&mut self, watch: &mut Watch, line: &Line<'_>) -> ControlFlow<Failure> {
-        let read = match line {
-            Line::Whole(line) if line.trim_ascii().is_empty() => return ControlFlow::Continue(()),
-            Line::Whole(line) => decode::news(self.resource.kind, line),
-            Line::TooLong(start) => Err(decode::too_long(start)),
-        };
-        let news = match read {
+    fn take_event(
+        &mut self,
+        watch: &mut Watch,
+        event: Result<News, Fault>,
+    ) -> ControlFlow<Failure> {
+        let news = match event {
             Ok(news) => news,
-            Err(fault) => return self.take_bad_line(watch, &fault),
+            Err(fault) => return self.take_bad_event(watch, &fault),
         };
         watch.garbage = 0;
         watch.heard = Instant::now();
+        watch.paused = Duration::ZERO;
         match news {
             News::Applied(object) => {
                 let identity = Identity::of(object.metadata());
@@ -214,29 +231,31 @@ impl Reflector {
         if watch.is_listing {
             if !ends_list {
                 // Bookmarks begin after the list, so this server does not know of lists in watches and will never end this one.
-                return ControlFlow::Break(Failure::NoStreaming(
+                return ControlFlow::Break(Failure::NoWatchList(
                     "it sent a bookmark before the end of the list".to_owned(),
                 ));
             }
             watch.is_listing = false;
             watch.has_just_listed = true;
-        } else {
-            self.has_bookmarks = true;
+            self.listed_at(version);
+            self.prove();
+            return ControlFlow::Continue(());
         }
+        self.has_bookmarks = true;
         // Time does not run backwards: this is another history, from a backup perhaps.
         if self
             .version
             .as_ref()
             .is_some_and(|known| is_before(&version, known))
         {
-            return ControlFlow::Break(Failure::Gone);
+            return ControlFlow::Break(Failure::Ahead);
         }
         self.version = Some(version);
         self.prove();
         ControlFlow::Continue(())
     }
 
-    fn take_bad_line(&mut self, watch: &mut Watch, fault: &Fault) -> ControlFlow<Failure> {
+    fn take_bad_event(&mut self, watch: &mut Watch, fault: &Fault) -> ControlFlow<Failure> {
         self.log_fault(fault);
         match &fault.object {
             Some(object) if watch.is_listing => self.known.unreadable_in_list(Some(object)),
@@ -280,7 +299,9 @@ impl Reflector {
 
 fn end_of_watch(status: Status) -> Failure {
     if status.is_gone() {
-        Failure::Gone
+        Failure::Expired
+    } else if status.is_ahead() {
+        Failure::Ahead
     } else {
         Failure::Ended(status)
     }

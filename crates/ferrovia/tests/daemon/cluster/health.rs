@@ -51,7 +51,8 @@ fn health_is_told_to_all_sides_in_kube_proxys_words() {
             "currentTime",
             "nodeEligible",
             "healthy",
-            "status"
+            "status",
+            "dataAge"
         ]
     );
     let said = body(&healthz);

@@ -8,7 +8,7 @@ use ferrovia_lab::Role;
 use ferrovia_lab::apiserver::{Fault, Kind, Options, Target, Verb};
 
 use super::{Cluster, HEALTH, METRICS};
-use crate::support::{service, wait, web};
+use crate::support::{OWNER_TABLE, service, wait, web};
 
 const OLD: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080
 pod-c > 10.96.0.11:80 => 10.244.2.11:8080
@@ -93,7 +93,8 @@ fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_d
     wait_for_failures(&cluster, 5.0);
     assert_eq!(cluster.get(HEALTH, "/healthz").code, 503);
     assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
-    assert_eq!(cluster.node.generation(), generation);
+    // Nothing is written but who owns the node.
+    assert_eq!(cluster.node.generation(), generation + 1);
     cluster.node.expect(OLD);
 
     cluster.api.refuse_connections(false).expect("it runs");
@@ -106,7 +107,36 @@ fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_d
     });
     let heard = monitor.heard();
     assert!(!heard.contains("10.96.0.11"), "{heard}");
-    assert!(!heard.contains("table ip ferrovia"), "{heard}");
+    let of_ours = heard.replace("table ip ferrovia-owner", "");
+    assert!(!of_ours.contains("table ip ferrovia"), "{heard}");
+}
+
+#[test]
+fn healthz_is_503_while_the_first_lists_do_not_arrive() {
+    let cluster = Cluster::new();
+    cluster.apply(&web(&["2.10"]));
+    cluster
+        .api
+        .inject(Target::kind(Kind::EndpointSlice), Fault::Hang);
+    cluster.start_without_waiting();
+    // The Node is known, so nothing but the missing rules speaks against traffic.
+    wait(|| {
+        let reply = cluster.get_soon(HEALTH, "/healthz", 503);
+        match reply.body.contains(r#""nodeEligible":true"#) {
+            true => Ok(()),
+            false => Err(reply.body),
+        }
+    });
+    let reply = cluster.get(HEALTH, "/healthz");
+    assert_eq!(reply.code, 503, "{reply:?}");
+    assert!(reply.body.contains(r#""synced":false"#), "{reply:?}");
+    assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
+    cluster.api.heal().expect("it runs");
+    let reply = cluster.get_soon(HEALTH, "/healthz", 200);
+    assert!(!reply.body.contains("synced"), "{reply:?}");
+    cluster
+        .node
+        .expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
 }
 
 #[test]
@@ -172,7 +202,7 @@ fn a_watch_that_hangs_shows_in_the_age_of_the_data() {
         .api
         .inject(Target::watch(Kind::EndpointSlice), Fault::Silence);
     wait_for("slices are silent", &|age| age > 2.0);
-    // Far from the five minutes after which it is told to load balancers.
+    // The rules are intact, so load balancers have no reason to drop the node.
     assert_eq!(cluster.get(HEALTH, "/healthz").code, 200);
     assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
     cluster.api.heal().expect("it runs");
@@ -212,6 +242,9 @@ fn a_server_that_answers_nothing_at_all_is_waited_for() {
         .expect("it is asked");
     cluster.get_soon(HEALTH, "/livez", 200);
     cluster.get_soon(METRICS, "/healthz", 200);
-    assert_eq!(cluster.node.on_node("nft", &["list", "tables"]), "");
+    assert_eq!(
+        cluster.node.on_node("nft", &["list", "tables"]),
+        OWNER_TABLE
+    );
     assert_eq!(cluster.node.stop(libc::SIGTERM), Some(0), "it ends at once");
 }

@@ -1,5 +1,9 @@
 //! In a pod without a kubeconfig: the server's address comes by the environment, token and authority by a mounted folder.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use ferrovia_lab::Role;
 
 use super::Cluster;
@@ -14,12 +18,30 @@ ln -s \"$1\" /run/secrets/kubernetes.io/serviceaccount
 shift
 exec \"$@\"";
 
+/// Writes a version of a projected volume as the kubelet does: a new folder, to which one link is turned in a single step.
+fn project(cluster: &Cluster, volume: &Path, version: &str) {
+    let folder = volume.join(version);
+    fs::create_dir_all(&folder).expect("it is ours");
+    let authority = cluster.node.folder().join("ca.crt");
+    fs::copy(authority, folder.join("ca.crt")).expect("it is there");
+    fs::write(folder.join("namespace"), "kube-system").expect("it is ours");
+    fs::write(folder.join("token"), cluster.api.token()).expect("it is ours");
+    let (draft, data) = (volume.join("..data_tmp"), volume.join("..data"));
+    symlink(version, &draft).expect("a link can be made");
+    fs::rename(draft, data).expect("a link can be replaced");
+    for name in ["ca.crt", "namespace", "token"] {
+        // There from the second version on.
+        let _ = symlink(Path::new("..data").join(name), volume.join(name));
+    }
+}
+
 #[test]
 fn a_service_account_is_enough() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let folder = cluster.node.folder();
-    cluster.node.write("namespace", "kube-system");
+    let volume = folder.join("serviceaccount");
+    project(&cluster, &volume, "..first");
     let config = cluster.config();
     let line = config.lines().find(|line| line.contains("kubeconfig: "));
     cluster.configure(line.expect("the file has one"), "  kubeconfig: \"\"");
@@ -35,7 +57,7 @@ fn a_service_account_is_enough() {
             AS_IN_A_POD,
             "sh",
         ])
-        .arg(folder)
+        .arg(&volume)
         .arg(folder.join("kube-proxy"))
         .args(cluster.arguments())
         .env("KUBERNETES_SERVICE_HOST", server.ip().to_string())
@@ -47,8 +69,9 @@ fn a_service_account_is_enough() {
         .expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
 
     // The kubelet renews the token, and the old one is not accepted any more.
-    let token = cluster.api.rotate_token();
-    cluster.node.write("token", &token);
+    cluster.api.rotate_token();
+    project(&cluster, &volume, "..second");
+    fs::remove_dir_all(volume.join("..first")).expect("it is ours");
     cluster.api.reset_connections();
     cluster.apply(&web(&["1.10"]));
     cluster

@@ -147,12 +147,14 @@ impl Machine {
         fs::read_to_string(self.own.join("record")).unwrap_or_default()
     }
 
-    /// All rules of both families and both kinds of tools, without counts.
+    /// All rules of both families and both kinds of tools, without counts, and without the chain that says they are ours: it comes some time
+    /// after them.
     fn rules(&self) -> String {
         let mut rules = String::new();
         for save in tool_names().iter().filter(|name| name.ends_with("-save")) {
             let text = said_by(&mut self.program(save));
-            for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let is_rule = |line: &&str| !line.starts_with('#') && !line.contains("FERROVIA-OWNED");
+            for line in text.lines().filter(is_rule) {
                 // `:CHAIN POLICY [packets:bytes]`
                 let line = line.split(" [").next().unwrap_or_default();
                 rules += &format!("{save}: {line}\n");

@@ -189,7 +189,7 @@ fn a_takeover_that_the_lock_prevents_is_tried_again() {
             .contains("legacy-save: -A PREROUTING -j KUBE-SERVICES")
     );
     lock.unlock().expect("we hold it");
-    node.wait_for_log("took over: removed");
+    node.wait_for_log("Took over from a previous proxy");
     let rules = machine.rules();
     assert!(!rules.contains("legacy-save: :KUBE-SERVICES"), "{rules}");
 }

@@ -1,12 +1,13 @@
 //! Any chain of events ends in the state that its last objects alone give.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
 
-use crate::desired::{NodePortSetting, Settings};
+use crate::desired::{Frontend, NodePortSetting, Settings};
 use crate::family::Family;
 use crate::model::ServiceKey;
 use crate::store::{Event, Store};
@@ -15,6 +16,7 @@ use crate::wire::Kind;
 
 const ZONES: [&str; 3] = ["", "a", "b"];
 const PORT_NAMES: [&str; 2] = ["", "x"];
+const PORTS: [u16; 3] = [80, 81, 30000];
 const NODE_PORTS: [u16; 3] = [0, 30000, 30001];
 
 /// One thing that happens.
@@ -26,6 +28,8 @@ enum Step {
     Delete(Kind, String),
     /// The first lists are complete.
     Listed,
+    /// The node has these of the addresses that services list.
+    Addresses(u8),
     /// The builder is asked to catch up.
     Sync,
 }
@@ -47,6 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..5u8).prop_map(|i| Step::Delete(Kind::Endpoints, format!("s{i}"))),
         1 => (0..2u8).prop_map(|i| Step::Delete(Kind::ServiceCidr, format!("c{i}"))),
         1 => Just(Step::Listed),
+        2 => (0..8u8).prop_map(Step::Addresses),
         8 => Just(Step::Sync),
     ];
     prop::collection::vec(step, 0..60)
@@ -61,10 +66,10 @@ fn an_ip() -> impl Strategy<Value = String> {
 
 prop_compose! {
     fn a_service()(ip in an_ip(), second in an_ip(), external in prop::collection::vec(an_ip(), 0..2),
-        vips in prop::collection::vec(an_ip(), 0..2), ports in prop::collection::vec((0..2u8, 0..2u8, 0..3u8), 1..3),
+        vips in prop::collection::vec(an_ip(), 0..2), ports in prop::collection::vec((0..2u8, 0..3u8, 0..3u8), 1..3),
         (local, kind) in (0..4u8, 0..4u8), created in 0..4u8, ranges in prop::bool::weighted(0.4)) -> Value {
         let ports: Vec<Value> = ports.iter().map(|(name, port, node)| json!({
-            "name": PORT_NAMES[usize::from(*name)], "port": 80 + port,
+            "name": PORT_NAMES[usize::from(*name)], "port": PORTS[usize::from(*port)],
             "nodePort": NODE_PORTS[usize::from(*node)]})).collect();
         let mut value = json!({
             "spec": {
@@ -117,19 +122,30 @@ fn deleted(kind: Kind, name: &str) -> Event {
     }
 }
 
-fn fresh() -> World {
+fn fresh(node_ports: &NodePortSetting) -> World {
     let settings = Settings {
-        node_ports: NodePortSetting::Primary,
+        node_ports: node_ports.clone(),
         ..settings()
     };
     let mut world = World::with_store(Store::new(NODE), settings);
-    world.local_addresses = vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+    world.local_addresses = addresses(3);
     world
 }
 
+/// Some of three addresses that services have too.
+fn addresses(bits: u8) -> Vec<IpAddr> {
+    let all = ["10.0.0.1", "10.0.0.2", "fd00::1"].iter().enumerate();
+    let chosen = all.filter(|(i, _)| bits >> i & 1 == 1);
+    chosen.map(|(_, ip)| ip.parse().unwrap()).collect()
+}
+
+fn node_ports() -> impl Strategy<Value = NodePortSetting> {
+    prop_oneof![Just(NodePortSetting::Primary), Just(NodePortSetting::Any)]
+}
+
 /// Runs the steps; the world and the objects that are left.
-fn run(steps: &[Step]) -> (World, BTreeMap<(Kind, String), Value>) {
-    let mut world = fresh();
+fn run(steps: &[Step], node_ports: &NodePortSetting) -> (World, BTreeMap<(Kind, String), Value>) {
+    let mut world = fresh(node_ports);
     let mut objects = BTreeMap::new();
     for step in steps {
         match step {
@@ -142,6 +158,7 @@ fn run(steps: &[Step]) -> (World, BTreeMap<(Kind, String), Value>) {
                 objects.remove(&(*kind, name.clone()));
             }
             Step::Listed => drop(world.store.handle(Event::Listed(Kind::Service))),
+            Step::Addresses(bits) => world.local_addresses = addresses(*bits),
             Step::Sync => drop(world.sync()),
         }
     }
@@ -150,7 +167,11 @@ fn run(steps: &[Step]) -> (World, BTreeMap<(Kind, String), Value>) {
 }
 
 /// Makes the same state from what is left, with services in the order in which they appeared.
-fn replay(world: &World, objects: &BTreeMap<(Kind, String), Value>) -> World {
+fn replay(
+    world: &World,
+    objects: &BTreeMap<(Kind, String), Value>,
+    node_ports: &NodePortSetting,
+) -> World {
     let age = |name: &str| {
         world
             .store
@@ -159,7 +180,8 @@ fn replay(world: &World, objects: &BTreeMap<(Kind, String), Value>) -> World {
     };
     let mut objects: Vec<_> = objects.iter().collect();
     objects.sort_by_key(|((kind, name), _)| if *kind == Kind::Service { age(name) } else { 0 });
-    let mut replayed = fresh();
+    let mut replayed = fresh(node_ports);
+    replayed.local_addresses.clone_from(&world.local_addresses);
     let mut listed = false;
     for ((kind, name), value) in objects {
         if *kind == Kind::Service && age(name) > 0 && !listed {
@@ -177,9 +199,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn incremental_equals_from_scratch(steps in steps()) {
-        let (world, objects) = run(&steps);
-        let replayed = replay(&world, &objects);
+    fn incremental_equals_from_scratch(steps in steps(), node_ports in node_ports()) {
+        let (world, objects) = run(&steps, &node_ports);
+        let replayed = replay(&world, &objects, &node_ports);
         for family in Family::ALL {
             let (found, expected) = (world.builder.desired(family), replayed.builder.desired(family));
             prop_assert_eq!(&found.ports, &expected.ports);
@@ -187,6 +209,7 @@ proptest! {
             prop_assert_eq!(&found.health_checks, &expected.health_checks);
             prop_assert_eq!(found.without_local, expected.without_local);
             check_unique(found);
+            check_ranks(found, &world.store);
         }
     }
 }
@@ -200,6 +223,35 @@ fn check_unique(desired: &crate::desired::Desired) {
                 .address()
                 .map_or_else(|| format!("{frontend:?}"), |address| address.to_string());
             assert!(seen.insert((port.protocol(), place)), "{frontend:?} twice");
+        }
+    }
+}
+
+/// What an author lists is never taken from a Service that the API server or a controller assigned it to.
+fn check_ranks(desired: &crate::desired::Desired, store: &Store) {
+    let family = desired.family;
+    for port in desired.ports.values() {
+        for frontend in &port.frontends {
+            let Some(at) = frontend.address().filter(|_| !frontend.is_internal()) else {
+                continue;
+            };
+            let node_port = Frontend::NodePort(at.port());
+            let rivals = desired.ports.values().filter(|it| {
+                it.key != port.key
+                    && it.frontends.contains(&node_port)
+                    && it.protocol() == port.protocol()
+            });
+            assert!(rivals.count() == 0 || !desired.node.answers_node_ports(at.ip()));
+            let others = store
+                .services()
+                .filter(|it| it.key != port.key.service && it.cluster_ips[family].is_some());
+            for other in others {
+                let has_port = other.ports.iter().any(|it| it.port == at.port());
+                assert!(!(has_port && other.cluster_ips[family] == Some(at.ip())));
+                let is_external = matches!(frontend, Frontend::ExternalIp(_));
+                let is_balanced = other.load_balancer_ips(family).any(|ip| ip == at.ip());
+                assert!(!(is_external && has_port && is_balanced));
+            }
         }
     }
 }

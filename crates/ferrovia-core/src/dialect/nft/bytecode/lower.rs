@@ -80,6 +80,8 @@ impl Code {
             }
             Statement::Jump(chain) => self.out.push(Expr::Verdict(Verdict::Jump(chain.clone()))),
             Statement::Goto(chain) => self.out.push(Expr::Verdict(Verdict::Goto(chain.clone()))),
+            Statement::Return => self.out.push(Expr::Verdict(Verdict::Return)),
+            Statement::Counter => self.out.push(Expr::Counter),
             Statement::Drop => self.out.push(Expr::Verdict(Verdict::Drop)),
             Statement::Reject => self.out.push(Expr::Reject),
             Statement::Masquerade => self.out.push(Expr::Masquerade),

@@ -1,11 +1,12 @@
 //! Keys as packets write them, filed under the frontends they are about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::*;
 use crate::dialect::nft::KeyBuilder;
 use crate::family::Family;
+use crate::testing::ports::node;
 
 const SERVED: Path = Path::List {
     list: 1 << 31,
@@ -138,4 +139,32 @@ fn a_frontend_that_serves_some_and_refuses_others_has_both_counts() {
         .map(|f| (f.connections.len(), f.refused))
         .collect();
     assert_eq!(sums, [(1, 0), (0, 4), (0, 5)]);
+}
+
+#[test]
+fn connections_to_node_ports_count_only_if_translated_and_made_to_an_address_of_theirs() {
+    let any = NodeRules {
+        node_ports: NodePortAddresses::Any,
+        ..node()
+    };
+    let only = NodeRules {
+        node_ports: NodePortAddresses::Only(BTreeSet::from([IpAddr::from([192, 0, 2, 1])])),
+        ..any.clone()
+    };
+    let of_node_ports = |node: &NodeRules| -> Vec<Vec<Match>> {
+        let rules = counting(node).into_iter().map(|rule| rule.matches);
+        let node_ports = Match::InSet(original_node_port_key(), "nodeports".into(), Sense::Is);
+        rules
+            .filter(|matches| matches.contains(&node_ports))
+            .collect()
+    };
+    let at_node = Match::InSet(vec![Field::OriginalDaddr], "nodeport-ips".into(), Sense::Is);
+    for (node, is_limited) in [(any, false), (only, true)] {
+        let rules = of_node_ports(&node);
+        assert_eq!(rules.len(), Protocol::ALL.len());
+        for matches in rules {
+            assert!(matches.contains(&Match::CtStatusDnat), "{matches:?}");
+            assert_eq!(matches.contains(&at_node), is_limited, "{matches:?}");
+        }
+    }
 }

@@ -58,6 +58,14 @@ pub(super) const RULES: &[Flag] = &[
     )
     .beats_file(),
     flag(
+        "external-ips",
+        Value("allow|deny|CIDR[,CIDR]"),
+        "allow",
+        "External IPs of Services that are served: all, none, or those in these ranges",
+        |t, v| text(&mut t.document.ferrovia.external_ips, v),
+    )
+    .beats_file(),
+    flag(
         "egress-masquerade",
         Bool,
         "false",

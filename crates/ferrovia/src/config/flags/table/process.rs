@@ -48,6 +48,22 @@ pub(super) const ACTIONS: &[Flag] = &[
     )
     .beats_file(),
     flag(
+        "force",
+        Bool,
+        "false",
+        "With --cleanup: remove them even while a proxy runs, which may write them again",
+        |t, v| put(&mut t.force, boolean(v)),
+    )
+    .beats_file(),
+    flag(
+        "when-owned",
+        Value("wait|exit"),
+        "wait",
+        "What to do while another Ferrovia writes rules in this network namespace: wait until it exits, or exit with an error",
+        |t, v| text(&mut t.document.ferrovia.when_owned, v),
+    )
+    .beats_file(),
+    flag(
         "version",
         Optional("raw"),
         "false",
@@ -122,8 +138,8 @@ pub(super) const VIEWS: &[Flag] = &[
     flag(
         "web-bind-address",
         Value("IP:PORT"),
-        "127.0.0.1:10247",
-        "Where the page that shows services, traces and changes is served; empty or port 0 for nowhere",
+        "",
+        "Where the page that shows services, traces and changes is served, such as 127.0.0.1:10247; empty or port 0 for nowhere",
         |t, v| {
             t.document.ferrovia.web.bind_address = Some(ip_and_port(v)?);
             Ok(())

@@ -91,6 +91,18 @@ fn routed_loopback_is_left_over_unless_in_iptables_mode() {
 }
 
 #[test]
+fn routed_loopback_on_the_bridge_of_the_plugin_portmap_is_explained() {
+    let name = "settings/route-localnet";
+    let mut facts = with(&[]);
+    facts.localnet_routed = vec!["cni0".into()];
+    assert_eq!(severity(&facts, name), Some(Severity::Warning));
+    facts.has_portmap = true;
+    assert_eq!(severity(&facts, name), Some(Severity::Note));
+    facts.localnet_routed.push("all".into());
+    assert_eq!(severity(&facts, name), Some(Severity::Warning));
+}
+
+#[test]
 fn pods_on_a_bridge_need_its_packets_to_meet_the_rules() {
     let name = "settings/bridge-nf-call-iptables";
     let mut facts = with(&[("net/bridge/bridge-nf-call-iptables", "0")]);

@@ -17,7 +17,7 @@ fn open(path: PathBuf, master: Option<&str>) -> Result<Opened, AccessError> {
         master: master.map(str::to_owned),
         ..ApiAccess::default()
     };
-    access.open()
+    access.open(Duration::from_secs(30))
 }
 
 fn refusal(path: PathBuf) -> String {
@@ -48,7 +48,7 @@ fn a_master_address_is_enough() {
             ..ApiAccess::default()
         };
         access
-            .open()
+            .open(Duration::ZERO)
             .map(|opened| opened.config.cluster_url.to_string())
     };
     assert_eq!(access("127.0.0.1:8080").unwrap(), "http://127.0.0.1:8080/");
@@ -124,7 +124,7 @@ fn outside_a_cluster_the_error_says_what_to_give() {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return;
     }
-    let Err(error) = ApiAccess::default().open() else {
+    let Err(error) = ApiAccess::default().open(Duration::ZERO) else {
         panic!("this is no pod");
     };
     assert!(
