@@ -27,10 +27,10 @@ pub use self::localhost::{trace_mode, with_localhost_node_ports};
 pub use self::remove::{RemovedAll, TakenOver, remove_all};
 pub use self::userspace::UserspaceMode;
 use crate::config::{Config, IpvsSettings, ModeName};
-use crate::counters::kernel::{IpvsCounts, NftCounts};
-use crate::counters::totals::{Counts, Totals};
-use crate::metrics::{Failures, ReadConnections, ReadMode};
-use crate::notice::Noticeboard;
+use crate::inspect::counters::kernel::{IpvsCounts, NftCounts};
+use crate::inspect::counters::totals::{Counts, Totals};
+use crate::kube_event::Noticeboard;
+use crate::serve::metrics::{Failures, ReadConnections, ReadMode};
 use crate::sync::Inputs;
 use crate::sync::backend::{Backend, SyncError};
 

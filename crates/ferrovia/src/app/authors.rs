@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::model::{ServiceKey, Warning, valid_name};
 
-use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 
 /// Events that can be posted at once.
 const BURST: u32 = 32;

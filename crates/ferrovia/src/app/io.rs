@@ -9,19 +9,19 @@ use tokio::time::timeout;
 
 use super::source;
 use super::watch::spawn;
-use crate::admin::{Admin, AdminSocket, serve_socket};
 use crate::config::{Config, Source};
-use crate::health::{Health, State};
-use crate::http::{Bind, Pages, Server, serve_health, serve_metrics};
+use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 use crate::logging::LogControl;
-use crate::metrics::{Feature, Metrics};
 use crate::mode::Mode;
-use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::serve::admin::{Admin, AdminSocket, serve_socket};
+use crate::serve::health::{Health, State};
+use crate::serve::http::{Bind, Pages, Server, serve_health, serve_metrics};
+use crate::serve::metrics::{Feature, Metrics};
+use crate::serve::web::serve_page;
 use crate::source::kube::events::{Reporter, noticeboard};
 use crate::source::kube::{Api, Freshness};
 use crate::source::manifest::Folder;
 use crate::sync::Inputs;
-use crate::web::serve_page;
 
 /// How long the API server may take for the events of a start that fails.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use super::watch;
 use crate::config::{Config, WhenOwned};
-use crate::health::Health;
 use crate::mode::Mode;
+use crate::serve::health::Health;
 use crate::sync::{Engine, Input, Inputs};
 
 /// The pause after a failure to ask the kernel.

@@ -11,11 +11,11 @@ use ferrovia_host::memory;
 use jiff::Timestamp;
 
 use super::authors::Authors;
-use crate::admin::History;
 use crate::conntrack::worker::{Cleaner, Syncing};
-use crate::health::{Health, Moment, NodeState};
-use crate::http::{ServiceChecks, WantedChecks};
-use crate::metrics::{Metrics, Traffic};
+use crate::serve::admin::History;
+use crate::serve::health::{Health, Moment, NodeState};
+use crate::serve::http::{ServiceChecks, WantedChecks};
+use crate::serve::metrics::{Metrics, Traffic};
 use crate::sweep::Sweeper;
 use crate::sync::{Engine, Observer, Outcome, Received, SyncKind};
 

@@ -7,7 +7,7 @@ use ferrovia_core::wire::Kind;
 use tokio::runtime::Runtime;
 
 use super::watch::spawn;
-use crate::metrics::Metrics;
+use crate::serve::metrics::Metrics;
 use crate::source::kube::{self, Api, ApiAccess, Asked, Freshness, Times};
 use crate::source::manifest::{self, Folder, Problem, Severity};
 use crate::sync::{Input, Inputs};

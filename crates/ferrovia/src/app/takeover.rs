@@ -6,8 +6,8 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 use crate::mode::TakeOver;
-use crate::notice::{Notice, Noticeboard, Regarding, Severity};
 
 /// How much it is worth to remove everything, and to harm nobody by it.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
 
 use super::output::print;
-use crate::counters::report::read;
+use crate::inspect::counters::report::read;
 
 const NO_TABLE: &str = "the nftables mode, whose rules count, has no table in this network namespace; in other modes ask the daemon, with `ferrovia top --once`";
 

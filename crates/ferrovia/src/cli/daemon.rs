@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::admin::client::{Client, ClientError};
+use crate::serve::admin::client::{Client, ClientError};
 
 /// Asks a question that takes work, and says on standard error whom.
 pub(super) fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, ClientError> {

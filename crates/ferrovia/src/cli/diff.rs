@@ -13,7 +13,7 @@ use serde_json::json;
 use super::daemon;
 use super::objects::{Answerer, Families, Loaded, ObjectFlags};
 use super::output::{Format, is_coloured, print};
-use crate::look::compare::Compared;
+use crate::inspect::query::diff::Compared;
 
 /// As diff(1) has it.
 const SAME: u8 = 0;

@@ -7,8 +7,8 @@ use ferrovia_core::store::Store;
 
 use super::objects::{SourceFlags, read};
 use super::output::{Format, is_coloured, print};
-use crate::doctor::text::{Colour, Text};
-use crate::doctor::{Asked, NodePort, examine, gather, to_json};
+use crate::inspect::doctor::text::{Colour, Text};
+use crate::inspect::doctor::{Asked, NodePort, examine, gather, to_json};
 
 /// What the program ends with if it could not look.
 const COULD_NOT_LOOK: u8 = 3;

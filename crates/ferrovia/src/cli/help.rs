@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{COMMANDS, LONG_ABOUT, Program};
 use crate::config::flags::{Flag, GROUPS, Kind};
-use crate::paragraph::hanging;
+use crate::inspect::wrap::hanging;
 
 /// Where the explanation of a flag begins.
 const INDENT: &str = "          ";

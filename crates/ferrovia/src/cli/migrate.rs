@@ -10,8 +10,8 @@ use ferrovia_core::family::Family;
 use super::objects::{SourceFlags, WHERE, read};
 use super::output::{Format, print};
 use crate::config::ModeName;
-use crate::migrate::text::Text;
-use crate::migrate::{From, Node, changes, gather, steps, to_json};
+use crate::inspect::migrate::text::Text;
+use crate::inspect::migrate::{From, Node, changes, gather, steps, to_json};
 
 /// What the program ends with if something changes, and if it cannot tell.
 const CHANGES: u8 = 1;

@@ -7,9 +7,9 @@ use ferrovia_core::model::ServiceKey;
 use super::daemon;
 use super::objects::{Answerer, Families, Loaded, ObjectFlags};
 use super::output::print;
-use crate::admin::client::encode;
-use crate::look::plan::{Plans, alone};
-use crate::look::{service_name, unknown_service};
+use crate::inspect::query::plan::{Plans, alone};
+use crate::inspect::query::{service_name, unknown_service};
+use crate::serve::admin::client::encode;
 
 /// Flags of `ferrovia plan`.
 #[derive(Debug, Args)]

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::daemon;
 use super::objects::{Answerer, Loaded, ObjectFlags};
 use super::output::{Format, print};
-use crate::admin::client::{Client, encode};
-use crate::look::Question;
-use crate::look::trace::{Answer, Live};
+use crate::inspect::query::Question;
+use crate::inspect::query::trace::{Answer, Live};
+use crate::serve::admin::client::{Client, encode};
 
 /// Flags of `ferrovia trace`.
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! Every key of a document with its place: for fields that nobody knows, that are given twice, and for naming the field in which a value has
 //! the wrong type.
 
-use crate::fields::{Node, Walk};
+use crate::yaml_positions::{Node, Walk};
 
 /// More keys than this are no configuration. The walk ends there; the parser proper has limits of its own.
 const MOST_KEYS: usize = 10_000;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ferrovia_host::sysctl::{Error, Obstacle, Setting, Settings};
 
-use crate::notice::{Notice, Regarding, Severity};
+use crate::kube_event::{Notice, Regarding, Severity};
 
 /// The number of flows that is reached by counting processors is no larger than this.
 const LARGEST_SCALED_MAX: u64 = 1 << 20;

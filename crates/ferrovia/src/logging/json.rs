@@ -13,7 +13,7 @@ pub(super) fn line(record: &Record, at: Timestamp) -> String {
     line.push_str("{\"ts\":");
     timestamp(&mut line, at);
     line.push_str(",\"caller\":");
-    string(&mut line, &caller(record));
+    string(&mut line, &record.caller());
     key(&mut line, "msg");
     string(&mut line, &record.message);
     if record.severity != Severity::Error {
@@ -50,13 +50,6 @@ fn timestamp(line: &mut String, at: Timestamp) {
         micros.div_euclid(1000),
         micros.rem_euclid(1000)
     );
-}
-
-/// The source file with its folder, and the line: `sync/run.rs:140`.
-fn caller(record: &Record) -> String {
-    let mut slashes = record.file.rmatch_indices('/');
-    let start = slashes.nth(1).map_or(0, |(at, _)| at + 1);
-    format!("{}:{}", &record.file[start..], record.line)
 }
 
 fn key(line: &mut String, name: &str) {

@@ -70,9 +70,16 @@ impl Record {
         collector.record
     }
 
-    /// The last part of the source file's path.
-    pub(super) fn file_name(&self) -> &'static str {
-        self.file.rsplit('/').next().unwrap_or_default()
+    /// The source file with its folder, and the line: `sync/run.rs:140`. klog prints the file's name alone, which finds nothing in a tree
+    /// where several files have one name. Like klog, three question marks for an unknown file.
+    pub(super) fn caller(&self) -> String {
+        let mut slashes = self.file.rmatch_indices('/');
+        let start = slashes.nth(1).map_or(0, |(at, _)| at + 1);
+        let file = match &self.file[start..] {
+            "" => "???",
+            file => file,
+        };
+        format!("{file}:{}", self.line)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A record as klog's text: `Lmmdd hh:mm:ss.uuuuuu pid file:line] "message" key="value"`.
+//! A record as klog's text: `Lmmdd hh:mm:ss.uuuuuu pid folder/file:line] "message" key="value"`.
 //!
 //! One record is one line, always: whatever could end a line, move a cursor or change a reader's mind about what is quoted is escaped, in
 //! the way Go writes a quoted string. klog itself spreads a text of several lines over several; we do not.
@@ -57,7 +57,7 @@ impl TextFormat {
         // Writing to a string does not fail.
         let _ = write!(
             line,
-            "{letter}{:02}{:02} {:02}:{:02}:{:02}.{:06} {:7} {}:{}] ",
+            "{letter}{:02}{:02} {:02}:{:02}:{:02}.{:06} {:7} {}] ",
             time.month(),
             time.day(),
             time.hour(),
@@ -65,17 +65,8 @@ impl TextFormat {
             time.second(),
             time.subsec_nanosecond() / 1000,
             self.pid,
-            file_or_unknown(record),
-            record.line,
+            record.caller(),
         );
-    }
-}
-
-/// klog writes three question marks for a place in the code that it cannot name.
-fn file_or_unknown(record: &Record) -> &'static str {
-    match record.file_name() {
-        "" => "???",
-        name => name,
     }
 }
 
@@ -149,7 +140,7 @@ mod tests {
     fn a_line_is_as_klog_writes_it() {
         assert_eq!(
             utc(4242).line(&record(), moment()),
-            "E1102 03:04:05.000678    4242 run.rs:140] \"cannot write the rules\" err=\"no \\\"table\\\"\" family=\"IPv4\" tries=3\n"
+            "E1102 03:04:05.000678    4242 sync/run.rs:140] \"cannot write the rules\" err=\"no \\\"table\\\"\" family=\"IPv4\" tries=3\n"
         );
     }
 
@@ -157,7 +148,7 @@ mod tests {
     fn a_long_process_number_is_not_cut() {
         let line = utc(4_194_304).line(&record(), moment());
         assert!(
-            line.starts_with("E1102 03:04:05.000678 4194304 run.rs:140] "),
+            line.starts_with("E1102 03:04:05.000678 4194304 sync/run.rs:140] "),
             "{line}"
         );
     }

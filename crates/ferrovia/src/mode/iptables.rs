@@ -16,7 +16,7 @@ use ferrovia_host::probe;
 use super::remove::{Steps, TakenOver};
 use super::{Deaf, Installed};
 use crate::config::Config;
-use crate::metrics::Metrics;
+use crate::serve::metrics::Metrics;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// What is asked of the iptables mode.

@@ -12,7 +12,7 @@ use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleListener
 use super::troubles::{Consequence, Troubles};
 use super::{Installed, Mode};
 use crate::config::Config;
-use crate::notice::Noticeboard;
+use crate::kube_event::Noticeboard;
 use crate::sync::backend::{Backend, SyncError, Written};
 
 /// How long a port that somebody else has is left alone before it is tried again.

@@ -6,7 +6,7 @@ use std::fmt;
 use ferrovia_core::model::ServiceKey;
 use ferrovia_host::portals::{Proxies, Trouble, TroubleListener};
 
-use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 
 /// What a port that cannot be opened means to those who want to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

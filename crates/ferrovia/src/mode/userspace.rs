@@ -22,7 +22,7 @@ use super::remove::{Steps, TakenOver};
 use super::troubles::{Consequence, Troubles};
 use super::{Deaf, Installed};
 use crate::config::{Config, PortalSetting, UserspaceSettings};
-use crate::notice::Noticeboard;
+use crate::kube_event::Noticeboard;
 use crate::sync::backend::{Backend, Pair, SyncError};
 
 /// What it means that a proxy's port, or a service's own where portals are bound, cannot be opened.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ferrovia::admin::client::Client;
+use ferrovia::serve::admin::client::Client;
 use ferrovia_lab::Role;
 use ferrovia_lab::fuzz::Target;
 

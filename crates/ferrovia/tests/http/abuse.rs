@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrovia::http::{Server, serve_health};
+use ferrovia::serve::http::{Server, serve_health};
 
 use crate::client::{connect, get};
 use crate::support::{Runtime, allow_many_descriptors, anywhere, measured, synced};

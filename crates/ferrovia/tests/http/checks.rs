@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferrovia::health::{Health, Moment};
-use ferrovia::http::{ServiceChecks, WantedChecks};
-use ferrovia::notice::Regarding;
+use ferrovia::kube_event::Regarding;
+use ferrovia::serve::health::{Health, Moment};
+use ferrovia::serve::http::{ServiceChecks, WantedChecks};
 use ferrovia_core::desired::{HealthCheck, HealthChecks, NodePortAddresses};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::ServiceKey;

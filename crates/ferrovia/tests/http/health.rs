@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrovia::health::{Health, Moment, NodeState};
-use ferrovia::http::{Bind, Server, serve_health};
-use ferrovia::notice::{Regarding, Severity};
+use ferrovia::kube_event::{Regarding, Severity};
+use ferrovia::serve::health::{Health, Moment, NodeState};
+use ferrovia::serve::http::{Bind, Server, serve_health};
 use ferrovia_core::family::Family;
 use serde_json::Value;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use ferrovia::http::Pages;
-use ferrovia::metrics::{
+use ferrovia::serve::http::Pages;
+use ferrovia::serve::metrics::{
     Connections, DEFAULT_MAX_SERIES, Failures, Feature, Metrics, Refused, Traffic,
 };
 use ferrovia::sweep::Report;

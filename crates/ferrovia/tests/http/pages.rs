@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrovia::http::{Bind, Pages, Server, serve_metrics};
+use ferrovia::serve::http::{Bind, Pages, Server, serve_metrics};
 use serde_json::{Value, json};
 
 use crate::client::{get, request};

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, Once};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ferrovia::health::{Health, Moment, NodeState, State};
-use ferrovia::http::Bind;
-use ferrovia::metrics::{Failures, Metrics};
-use ferrovia::notice::{Notice, Noticeboard};
+use ferrovia::kube_event::{Notice, Noticeboard};
+use ferrovia::serve::health::{Health, Moment, NodeState, State};
+use ferrovia::serve::http::Bind;
+use ferrovia::serve::metrics::{Failures, Metrics};
 use ferrovia_core::family::Family;
 pub(crate) use ferrovia_lab::waiting::wait_until;
 use tokio::runtime::{Builder, Handle};

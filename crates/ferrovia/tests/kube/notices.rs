@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrovia::notice::{Notice, Regarding, Severity};
+use ferrovia::kube_event::{Notice, Regarding, Severity};
 use ferrovia::source::kube::events::{Reporter, noticeboard};
 use ferrovia::source::kube::{Api, Unobserved};
 use ferrovia_core::model::ServiceKey;

@@ -52,7 +52,7 @@ impl Line {
         else {
             return wrong("no place");
         };
-        if file.is_empty() || file.contains([' ', '/']) || number.parse::<u32>().is_err() {
+        if file.is_empty() || file.contains(' ') || number.parse::<u32>().is_err() {
             return wrong("a strange place");
         }
         let (message, fields) = parse_body(body).ok_or(format!("a strange body: {line:?}"))?;
@@ -170,7 +170,7 @@ fn code(rest: &mut Peekable<Chars<'_>>, digits: usize) -> Option<char> {
 /// The reader would notice.
 #[test]
 fn what_klog_does_not_write_is_refused() {
-    let good = r#"E1102 03:04:05.000678    4242 run.rs:140] "no \"rules\"" err="\n\x1b\u0085" tries=3 last=true"#;
+    let good = r#"E1102 03:04:05.000678    4242 sync/run.rs:140] "no \"rules\"" err="\n\x1b\u0085" tries=3 last=true"#;
     let line = Line::parse(good).unwrap();
     assert_eq!(
         (line.severity, line.pid, line.message.as_str()),
@@ -186,8 +186,7 @@ fn what_klog_does_not_write_is_refused() {
         ("E1102", "E1302"),
         ("03:04", "3:04"),
         ("   4242", " 4242"),
-        ("run.rs:140", "sync/run.rs:140"),
-        ("run.rs:140", "run.rs"),
+        ("sync/run.rs:140", "sync/run.rs"),
         ("] ", "]"),
         ("\\n", "\n"),
         ("\\n", "\\q"),

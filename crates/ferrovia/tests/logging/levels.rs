@@ -174,7 +174,7 @@ fn fields_come_after_the_error_and_keep_their_kind() {
     let fields: Vec<_> = line.fields.into_iter().collect();
     assert_eq!(
         (line.message.as_str(), line.file.as_str()),
-        ("left out", "levels.rs")
+        ("left out", "logging/levels.rs")
     );
     assert_eq!(line.pid, std::process::id());
     assert_eq!(

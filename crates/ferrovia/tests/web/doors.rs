@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use ferrovia::admin::client::{Client, ClientError};
+use ferrovia::serve::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
 
 use super::support::{wait, web};

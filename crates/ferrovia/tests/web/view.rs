@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ferrovia::admin::client::{Client, ClientError};
+use ferrovia::serve::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
 use serde_json::Value;
 

@@ -12,7 +12,7 @@ use ferrovia_core::wire::Kind;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Source};
-use crate::look::Relevance;
+use crate::inspect::query::Relevance;
 use crate::source::kube::{self, Api, ApiAccess, Freshness, Times, Unobserved};
 use crate::source::manifest::{Excerpt, Folder, Severity};
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::admin::client::{Client, ClientError, encode};
+use crate::serve::admin::client::{Client, ClientError, encode};
 
 /// As many services are asked for; nobody looks through more by hand.
 const ROWS: usize = 500;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::api::{Api, RequestError};
-use crate::notice::{Notice, Noticeboard, Regarding, Severity};
+use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 
 /// Notices that may wait for the server. More are dropped: they tell of one trouble many times over.
 const QUEUE: usize = 64;

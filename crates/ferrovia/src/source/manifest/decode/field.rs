@@ -1,6 +1,6 @@
 //! Which field stands at a place in a text: `spec.ports[0].port`.
 
-use crate::fields::Walk;
+use crate::yaml_positions::Walk;
 
 /// The last field that starts at or before this place, both counted from 1 in characters. `None` at the root, and
 /// when the text cannot be read up to there.
