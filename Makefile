@@ -11,15 +11,18 @@ TARGET := $(or $(CARGO_TARGET_DIR),./target)
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } /^#\+/ { printf "%-13s %s\n", "", substr($$0, 4) }' $(firstword $(MAKEFILE_LIST))
 
+# With the profile of the tests: it builds fastest, and the kernel forwards the packets. `make check` and `make test` reuse what it compiled.
 demo: tools ## Show Ferrovia forwarding traffic between network namespaces
 #+ (KEEP=1: stay up to try things)
-	$(CARGO) build --release --bin ferrovia --bin ferrovia-demo
-	$(TARGET)/release/ferrovia-demo --ferrovia $(TARGET)/release/ferrovia --manifests examples $(if $(KEEP),--keep)
+	$(CARGO) build --bin ferrovia --bin ferrovia-demo
+	$(TARGET)/debug/ferrovia-demo --ferrovia $(TARGET)/debug/ferrovia --manifests examples $(if $(KEEP),--keep)
 
+# Unit tests that run nft.
+NEED_PACKAGES := other_tools_cannot_take_it_or_keep_it
 check: ## The tests that need neither root nor packages, and tidy: a few minutes. Run it while you work
 #+ Unit and property tests, simulators, goldens, configuration, manifests, the API client, and every
 #+ case file in nftables mode. Kernel tests run in a user namespace
-	$(CARGO) test -p ferrovia-core -p ferrovia-host -p ferrovia-lab -p ferrovia --lib
+	$(CARGO) test -p ferrovia-core -p ferrovia-host -p ferrovia-lab -p ferrovia --lib -- $(addprefix --skip ,$(NEED_PACKAGES))
 	$(CARGO) test -p ferrovia-core --doc
 	$(CARGO) test -p ferrovia-core --test "*"
 	$(CARGO) test -p ferrovia --test config --test manifest --test kube

@@ -106,14 +106,16 @@ mod tests {
 
     #[test]
     fn programs_run_in_the_namespace_and_may_be_fed() {
-        let links = in_namespace(|| run("ip -oneline link"));
-        assert_eq!(links.lines().count(), 1, "{links}");
+        let links = in_namespace(|| run("cat /proc/net/dev"));
+        let names = links.lines().filter_map(|line| line.split_once(':'));
+        let names: Vec<&str> = names.map(|(name, _)| name.trim()).collect();
+        assert_eq!(names, ["lo"], "{links}");
         assert_eq!(feed("cat -", "text"), "text");
     }
 
     #[test]
     #[should_panic(expected = "nonsense")]
     fn a_command_that_fails_says_why() {
-        run("ip nonsense");
+        run("cat /nonsense");
     }
 }
