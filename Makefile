@@ -11,11 +11,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),./target)
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } /^#\+/ { printf "%-13s %s\n", "", substr($$0, 4) }' $(firstword $(MAKEFILE_LIST))
 
-# With the profile of the tests: it builds fastest, and the kernel forwards the packets. `make check` and `make test` reuse what it compiled.
+# Without optimisation, which builds fastest: the kernel forwards the packets.
 demo: tools ## Show Ferrovia forwarding traffic between network namespaces
 #+ (KEEP=1: stay up to try things)
-	$(CARGO) build --bin ferrovia --bin ferrovia-demo
-	$(TARGET)/debug/ferrovia-demo --ferrovia $(TARGET)/debug/ferrovia --manifests examples $(if $(KEEP),--keep)
+	$(CARGO) build --profile demo --bin ferrovia --bin ferrovia-demo
+	$(TARGET)/demo/ferrovia-demo --ferrovia $(TARGET)/demo/ferrovia --manifests examples $(if $(KEEP),--keep)
 
 # Unit tests that run nft.
 NEED_PACKAGES := other_tools_cannot_take_it_or_keep_it
