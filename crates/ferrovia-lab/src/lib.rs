@@ -22,8 +22,8 @@
 //! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
 //! - [`control_plane`]: a real API server with its etcd, for tests that compare with the real thing.
 //!
-//! Building a world needs root. Without it [`world::World::new`] fails and says so; nothing here
-//! passes by skipping.
+//! Building a world needs root, or the right to create a user namespace, which every program with this crate enters before `main`
+//! ([`rootless`]). Without either [`world::World::new`] fails with the reason; nothing here passes by skipping.
 
 pub mod apiserver;
 pub mod case;
@@ -43,6 +43,7 @@ pub mod namespace;
 mod neighbours;
 mod netns;
 pub mod plain_http;
+pub mod rootless;
 pub mod run;
 mod sctp;
 mod servers;

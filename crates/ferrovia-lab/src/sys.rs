@@ -22,6 +22,8 @@ use std::time::Instant;
 
 use libc::{c_int, c_short, c_void, socklen_t};
 
+use crate::rootless;
+
 /// Moves the calling thread, and no other, into a network namespace.
 pub(crate) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: setns takes two integers; the descriptor is open while it is borrowed.
@@ -34,12 +36,59 @@ pub(crate) fn enter_new_network() -> io::Result<()> {
     checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// Makes the calling thread an ordinary user's. The system call itself, because the library's function changes all threads.
+/// The C library calls every function in this section before `main`, while the process has one thread.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+extern "C" fn before_main() {
+    rootless::enter();
+}
+
+/// The user and group that the process acts as.
+pub(crate) fn effective_ids() -> (libc::uid_t, libc::gid_t) {
+    // SAFETY: both calls take nothing and cannot fail.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Sets a variable of the environment. Only for `before_main`.
+pub(crate) fn set_environment_before_main(name: &str, value: &str) {
+    // SAFETY: before `main` there is no other thread that could read the environment at the same time.
+    unsafe { std::env::set_var(name, value) };
+}
+
+/// Moves the process into new user, mount and network namespaces. The kernel refuses it to a process with more than one thread.
+pub(crate) fn enter_new_user_namespace() -> io::Result<()> {
+    let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWNET;
+    // SAFETY: unshare takes an integer.
+    checked(unsafe { libc::unshare(flags) }).map(drop)
+}
+
+/// Takes the rights of root from the calling thread. The system calls themselves, because the library's functions change all threads.
+///
+/// A user namespace in which only root is mapped has no other user to become, so there the thread stays root without capabilities.
 pub(crate) fn become_nobody() -> io::Result<()> {
     const NOBODY: libc::uid_t = 65534;
     // SAFETY: takes integers and affects this thread only.
     let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
     if changed == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EINVAL) => drop_all_capabilities(),
+        error => Err(error),
+    }
+}
+
+/// Empties the capability sets of the calling thread.
+fn drop_all_capabilities() -> io::Result<()> {
+    // _LINUX_CAPABILITY_VERSION_3 of linux/capability.h; pid 0 is the calling thread.
+    let header: [u32; 2] = [0x2008_0522, 0];
+    // Two of `struct __user_cap_data_struct`: effective, permitted and inheritable, 32 capabilities each.
+    let data = [0_u32; 6];
+    // SAFETY: both pointers are to live arrays of the sizes that this version of the call reads.
+    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
+    if set == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())

@@ -18,6 +18,7 @@ use crate::iproute;
 use crate::layout::{self, Pod, Role};
 use crate::neighbours;
 use crate::netns;
+use crate::rootless;
 use crate::servers::{self, Servers};
 use crate::sys;
 use crate::wiring;
@@ -222,7 +223,10 @@ impl Namespaces {
 
         let names = Role::ALL.map(name);
         let made = netns::add(&names)
-            .map_err(failed("make namespaces"))
+            .map_err(|error| {
+                let advice = rootless::advice();
+                failed(format!("cannot create network namespaces; {advice}"))(error)
+            })
             .and_then(|()| open_all(&names));
         let namespaces = match made {
             Ok(by_role) => Self { by_role },

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -127,16 +128,26 @@ pub(crate) fn machine() -> anyhow::Result<String> {
     let count = std::thread::available_parallelism()?;
     let date = Command::new("date").args(["-u", "+%F %R UTC"]).output()?;
     let date = String::from_utf8_lossy(&date.stdout);
-    let build = if cfg!(debug_assertions) {
-        ", **built without optimisation: no figures to quote**"
-    } else {
-        ""
+    let build = match profile() {
+        Some("dist") => "profile `dist`, as packages are built".to_owned(),
+        Some(other) => format!(
+            "**profile `{other}`, which is not what packages have: do not quote these figures**"
+        ),
+        None => "unknown profile".to_owned(),
     };
     Ok(format!(
-        "{}, Linux {}, {count} × {model}{build}",
+        "{}, Linux {}, {count} × {model}, {build}",
         date.trim(),
         kernel.trim()
     ))
+}
+
+/// The cargo profile of the program that is measured. Cargo builds it in a folder named after the profile.
+fn profile() -> Option<&'static str> {
+    Path::new(env!("CARGO_BIN_EXE_ferrovia"))
+        .parent()?
+        .file_name()?
+        .to_str()
 }
 
 fn figures(results: &[Figures]) -> Table {

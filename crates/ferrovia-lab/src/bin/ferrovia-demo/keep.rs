@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ferrovia_lab::{Place, Pod};
+use ferrovia_lab::{Place, Pod, rootless};
 
 use crate::report::Report;
 use crate::scenes::services::{POD_C, WEB};
@@ -53,9 +53,10 @@ fn invite(stage: &mut Stage, report: &mut Report) {
         name(Place::Outside),
     );
     let (folder, ferrovia) = (stage.folder().display(), stage.ferrovia().display());
+    let terminal = terminal_inside();
     let lines = [
         String::new(),
-        format!("ferrovia now follows {folder}/ itself. Try, in another terminal:"),
+        format!("ferrovia now follows {folder}/ itself. Try, in another terminal{terminal}:"),
         String::new(),
         format!("  ip netns exec {pod} curl http://10.96.0.10/"),
         format!("  ip netns exec {outside} curl http://198.51.100.10:30080/"),
@@ -69,6 +70,15 @@ fn invite(stage: &mut Stage, report: &mut Report) {
         String::new(),
     ];
     lines.iter().for_each(|line| report.line(line));
+}
+
+/// How a terminal gets to where it can see the demo's namespaces. Without root they exist only in a user namespace.
+fn terminal_inside() -> String {
+    if !rootless::is_in_user_namespace() {
+        return String::new();
+    }
+    let pid = std::process::id();
+    format!(" of `nsenter --preserve-credentials --user --mount --target {pid}`")
 }
 
 /// Shows what the proxy logged, such as which line of a manifest is wrong. One that somebody

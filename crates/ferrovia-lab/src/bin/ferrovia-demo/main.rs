@@ -27,11 +27,12 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use ferrovia_lab::interrupt::Interrupt;
+use ferrovia_lab::rootless;
 
 use crate::report::Report;
 use crate::stage::Stage;
 
-/// Shows Ferrovia at work in a small cluster of network namespaces. Needs root.
+/// Shows Ferrovia at work in a small cluster of network namespaces. Needs root or user namespaces.
 #[derive(Debug, Parser)]
 #[command(name = "ferrovia-demo")]
 struct Args {
@@ -85,7 +86,8 @@ fn ensure_possible() -> anyhow::Result<()> {
         .uid();
     ensure!(
         user == 0,
-        "network namespaces need root; try: sudo make demo"
+        "cannot create network namespaces: {}",
+        rootless::advice()
     );
     for (tool, question, package) in [("ip", "-V", "iproute2"), ("nft", "-v", "nftables")] {
         let status = Command::new(tool)
