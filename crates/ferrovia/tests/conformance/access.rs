@@ -1,26 +1,18 @@
 //! Credentials, addresses, roles, and a server that has no room.
 
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::Role;
 use ferrovia_lab::control_plane::{Ask, Assets, Client, Credentials, Pki};
+use ferrovia_lab::daemon::OWNER_TABLE;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::service_account::ServiceAccountVolume;
+use ferrovia_lab::waiting::wait;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PROXY_USER};
-use crate::support::{OWNER_TABLE, wait, web};
 
 const TO_A: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080";
 const TO_X: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080";
-
-/// Makes, for this process only, the folder that the kubelet mounts into a pod, and becomes the daemon.
-const AS_IN_A_POD: &str = "\
-mount -t tmpfs none /run
-mkdir -p /run/secrets/kubernetes.io
-ln -s \"$1\" /run/secrets/kubernetes.io/serviceaccount
-shift
-exec \"$@\"";
 
 /// Waits until the server answers a client with this code, or with another one.
 fn wait_for_code(cluster: &Cluster, client: &Client, is_wanted: impl Fn(u16) -> bool) {
@@ -52,25 +44,6 @@ fn new_token(cluster: &Cluster) -> String {
     token.expect("the server issues tokens").to_owned()
 }
 
-/// Puts a token where a pod finds it, as the kubelet does: all files at once, by a link that is replaced.
-fn project(cluster: &Cluster, number: u32, token: &str) {
-    let folder = cluster.node.folder().join("account");
-    let version = format!("..version-{number}");
-    fs::create_dir_all(folder.join(&version)).expect("the folder is writable");
-    let authority = cluster.plane().pki().authority();
-    for (name, text) in [
-        ("token", token),
-        ("ca.crt", &authority),
-        ("namespace", "kube-system"),
-    ] {
-        fs::write(folder.join(&version).join(name), text).expect("the folder is writable");
-        // It is there already the second time.
-        let _ = symlink(format!("..data/{name}"), folder.join(name));
-    }
-    symlink(&version, folder.join("..data_tmp")).expect("the folder is writable");
-    fs::rename(folder.join("..data_tmp"), folder.join("..data")).expect("it is ours");
-}
-
 pub(crate) fn follows_a_projected_service_account_token(assets: &Assets) {
     let cluster = Cluster::new(assets);
     cluster.apply(&web(&["2.10"]));
@@ -80,37 +53,16 @@ pub(crate) fn follows_a_projected_service_account_token(assets: &Assets) {
         &json!({"kind": "ServiceAccount", "name": "kube-proxy", "namespace": "kube-system"}),
     ));
     let first = new_token(&cluster);
-    project(&cluster, 1, &first);
-    let config = cluster.node.folder().join("config.conf");
-    let text = fs::read_to_string(&config).expect("it is there");
-    let line = text.lines().find(|line| line.contains("kubeconfig: "));
-    let text = text.replace(line.expect("the file has one"), "  kubeconfig: \"\"");
-    cluster.node.write("config.conf", &text);
-
-    let server = cluster.relay.address();
-    let mut command = cluster.node.world.exec(Role::Node, "unshare");
-    command
-        .args([
-            "--mount",
-            "--propagation=private",
-            "sh",
-            "-ec",
-            AS_IN_A_POD,
-            "sh",
-        ])
-        .arg(cluster.node.folder().join("account"))
-        .arg(cluster.program())
-        .args(cluster.arguments())
-        .env("KUBERNETES_SERVICE_HOST", server.ip().to_string())
-        .env("KUBERNETES_SERVICE_PORT", server.port().to_string());
-    cluster.node.spawn(command);
-    cluster.node.wait_until_ready();
+    let authority = cluster.plane().pki().authority();
+    let mut volume = ServiceAccountVolume::new(&cluster.node);
+    volume.project(&first, &authority);
+    volume.start_daemon(&cluster.node, cluster.relay.address());
     cluster.node.expect(TO_X);
 
     // Tokens of an account that was deleted are not accepted, whatever its successor's name.
     let account = "/api/v1/namespaces/kube-system/serviceaccounts/kube-proxy";
     cluster.ask(&Ask::send("DELETE", account, &[]));
-    project(&cluster, 2, &new_token(&cluster));
+    volume.project(&new_token(&cluster), &authority);
     let old = client(&cluster, Credentials::Token(first));
     wait_for_code(&cluster, &old, |code| code == 401);
     cluster.relay.reset();

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use ferrovia_lab::control_plane::{Ask, Assets};
+use ferrovia_lab::daemon::manifests::web;
 
 use crate::bulk;
 use crate::cluster::Cluster;
-use crate::support::web;
 
 const SERVICES: &str = "/api/v1/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";

@@ -24,9 +24,9 @@ mod reports;
 mod runner;
 mod stand_in;
 mod start;
-#[path = "../daemon/support.rs"]
-#[allow(dead_code, reason = "the daemon's own tests use the rest")]
-mod support;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
 
 use std::process::ExitCode;
 

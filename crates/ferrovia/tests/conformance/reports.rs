@@ -3,10 +3,12 @@
 use std::net::TcpListener;
 
 use ferrovia_lab::control_plane::{Ask, Assets};
+use ferrovia_lab::daemon::kube_proxy::HEALTH;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::wait;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, HEALTH};
-use crate::support::{wait, web};
+use crate::cluster::Cluster;
 
 /// The first Event with this reason, once the server has it.
 fn event(cluster: &Cluster, reason: &str) -> Value {

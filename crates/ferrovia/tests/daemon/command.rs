@@ -2,14 +2,17 @@
 
 use std::process::{Command, Output};
 
-use super::support::{Node, web};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+
+use crate::FERROVIA;
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 fn ferrovia(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    Command::new(FERROVIA)
         .args(arguments)
         .output()
         .expect("ferrovia can be started")
@@ -17,7 +20,7 @@ fn ferrovia(arguments: &[&str]) -> Output {
 
 #[test]
 fn once_writes_and_ends() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let output = node.once();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -56,7 +59,7 @@ fn bad_flags_say_what_would_be_right() {
 
 #[test]
 fn plan_needs_no_privileges_and_touches_nothing() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let folder = node.folder().to_str().expect("the path is text");
     std::fs::set_permissions(
@@ -74,7 +77,7 @@ fn plan_needs_no_privileges_and_touches_nothing() {
             "--bounding-set=-all",
         ])
         .args([
-            env!("CARGO_BIN_EXE_ferrovia"),
+            FERROVIA,
             "plan",
             "--manifests",
             folder,
@@ -96,19 +99,13 @@ fn plan_needs_no_privileges_and_touches_nothing() {
 
 #[test]
 fn without_the_capability_the_error_names_it() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     let folder = node.folder().to_str().expect("the path is text");
     let output = node
         .world
         .exec(ferrovia_lab::Role::Node, "setpriv")
         .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
-        .args([
-            env!("CARGO_BIN_EXE_ferrovia"),
-            "run",
-            "--manifests",
-            folder,
-            "--once",
-        ])
+        .args([FERROVIA, "run", "--manifests", folder, "--once"])
         .output()
         .expect("setpriv can be run");
     assert_eq!(output.status.code(), Some(1));
@@ -126,11 +123,11 @@ fn help_explains_and_version_tells() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     for number in 0..300 {
         node.write(
             &format!("{number}.yaml"),
-            &super::support::service(
+            &service(
                 &format!("s{number}"),
                 1000 + number,
                 30100 + number,
@@ -138,7 +135,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
             ),
         );
     }
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let mut child = Command::new(FERROVIA)
         .args(["plan", "--manifests"])
         .arg(node.folder())
         .stdout(std::process::Stdio::piped())

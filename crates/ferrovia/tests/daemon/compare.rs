@@ -2,10 +2,12 @@
 
 use std::process::Command;
 
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
 
 use super::inspect::{SHAPE, look, text, written};
-use super::support::{Node, service, web};
+use crate::FERROVIA;
 
 #[test]
 fn verify_and_diff_find_damage_of_every_kind() {
@@ -89,7 +91,7 @@ fn differences_are_told_as_json() {
 
 #[test]
 fn iptables_chains_are_compared_too() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.on_node(
         "iptables-nft",
@@ -136,12 +138,12 @@ fn iptables_chains_are_compared_too() {
 
 #[test]
 fn two_folders_are_compared_in_words_and_as_a_plan() {
-    let (old, new) = (Node::new(), Node::new());
+    let (old, new) = (TestNode::new(FERROVIA), TestNode::new(FERROVIA));
     old.write("web.yaml", &web(&["1.10", "2.10"]));
     new.write("web.yaml", &web(&["1.10", "2.11"]));
     new.write("more.yaml", &service("more", 11, 30081, &["2.10"]));
-    let diff = |a: &Node, b: &Node, more: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let diff = |a: &TestNode, b: &TestNode, more: &[&str]| {
+        let output = Command::new(FERROVIA)
             .arg("diff")
             .args([a.folder(), b.folder()])
             .args(SHAPE)
@@ -163,7 +165,7 @@ fn two_folders_are_compared_in_words_and_as_a_plan() {
         }
         assert!(said.contains("10.96.0.11"), "{said}");
     }
-    let one = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let one = Command::new(FERROVIA)
         .arg("diff")
         .arg(old.folder())
         .output()

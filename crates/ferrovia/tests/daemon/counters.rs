@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use ferrovia_lab::client::{Caller, PATIENCE};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Outcome, Place, Pod, Protocol, Role};
 
-use super::support::{Node, service, wait, web};
+use crate::FERROVIA;
 
 /// Counts by what they are of, as the command prints it.
 pub(crate) type Counts = BTreeMap<String, u64>;
@@ -15,7 +18,7 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 const CALLS: u64 = 6;
 
 /// What the command says.
-fn listing(node: &Node, name: &str) -> String {
+fn listing(node: &TestNode, name: &str) -> String {
     let output = node.ferrovia().args(["counters", name]).output();
     let output = output.expect("ferrovia can be started");
     let text = String::from_utf8(output.stdout).expect("it writes text");
@@ -24,7 +27,7 @@ fn listing(node: &Node, name: &str) -> String {
 }
 
 /// What it says of a service in one family: counts of frontends and of endpoints.
-pub(crate) fn told(node: &Node, name: &str, family: &str) -> Counts {
+pub(crate) fn told(node: &TestNode, name: &str, family: &str) -> Counts {
     let text = listing(node, name);
     let title = format!("{name} ({family})");
     let lines = text.lines().skip_while(|line| *line != title).skip(1);
@@ -51,7 +54,7 @@ fn count_in(line: &str) -> (String, u64) {
 
 /// Calls some times; adds what must be counted to `counts`, under the frontend's label and the endpoint that answered.
 pub(crate) fn call(
-    node: &Node,
+    node: &TestNode,
     from: Place,
     to: &str,
     protocol: Protocol,
@@ -104,7 +107,7 @@ endpoints:
 
 #[test]
 fn every_connection_is_counted_once_by_frontend_and_by_endpoint() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("mixed.yaml", FRONTENDS);
     node.start();
     let local = Place::Pod(Pod::C);
@@ -162,7 +165,7 @@ fn every_connection_is_counted_once_by_frontend_and_by_endpoint() {
 /// An endpoint in the node's own network: packets to it are delivered and never leave.
 #[test]
 fn an_endpoint_on_the_node_itself_is_counted() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     let listeners: Vec<TcpListener> = {
         let _inside = node.world.enter(Role::Node).expect("it can be entered");
         ["198.51.100.10:9100", "[2001:db8:51::10]:9100"]
@@ -239,7 +242,7 @@ endpoints: [{ addresses: ["2001:db8:51::10"], nodeName: node-1 }]
 
 #[test]
 fn counts_outlive_slots_endpoints_and_the_daemon() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "1.11", "2.10"]));
     node.start();
     let mut expected = Counts::from([("node port 30080/tcp".to_owned(), 0)]);
@@ -280,7 +283,7 @@ fn counts_outlive_slots_endpoints_and_the_daemon() {
 /// The first chain that translates a source is the last to see the packet, and a network plugin's may be that one.
 #[test]
 fn a_network_plugin_that_masquerades_hides_nothing() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     node.start();
     // Of chains with the same priority, the one made last comes first.
@@ -304,7 +307,7 @@ fn a_network_plugin_that_masquerades_hides_nothing() {
 
 #[test]
 fn refusals_are_counted_by_packets() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("empty.yaml", &service("empty", 11, 30081, &[]));
     node.start();
     node.expect("pod-c > 10.96.0.11:80 => refused\noutside > 198.51.100.10:30081 => refused");
@@ -315,7 +318,7 @@ fn refusals_are_counted_by_packets() {
 
 #[test]
 fn without_counters_services_are_still_told() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let output = node.once_with(&["--no-counters"]);
     assert!(output.status.success(), "{output:?}");
@@ -336,7 +339,7 @@ fn without_counters_services_are_still_told() {
 
 #[test]
 fn where_no_rules_count_it_says_whom_to_ask() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     let output = node.ferrovia().arg("counters").output();
     let output = output.expect("ferrovia can be started");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,10 @@
 //! Other people's hands in our tables.
 
-use super::support::{Node, service, wait, web};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+
+use crate::FERROVIA;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080
@@ -9,7 +13,7 @@ pod-c > 10.96.0.10:81 => refused";
 
 /// Damages the rules in one transaction, for they are mended before a second one could come, and waits until they are whole again.
 fn damaged_by(damage: &str) {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
     let whole = listing(&node);
@@ -23,7 +27,7 @@ fn damaged_by(damage: &str) {
 }
 
 /// What the tables hold, without counts; elements sorted, because their order means nothing.
-fn listing(node: &Node) -> String {
+fn listing(node: &TestNode) -> String {
     let text = node.on_node("nft", &["--stateless", "--numeric", "list", "ruleset"]);
     let mut lines: Vec<&str> = text
         .lines()
@@ -90,7 +94,7 @@ fn what_would_switch_everything_off_goes() {
 
 #[test]
 fn a_table_that_cannot_be_mended_is_made_anew() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     // A chain of ours that is attached where it must not be, and a set that holds one element.
     node.feed(
         "nft",
@@ -108,7 +112,7 @@ fn a_table_that_cannot_be_mended_is_made_anew() {
 
 #[test]
 fn other_tables_are_left_alone() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.on_node("nft", &["add", "table", "ip", "mine"]);
     node.on_node(
         "nft",

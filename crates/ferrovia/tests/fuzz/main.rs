@@ -12,14 +12,12 @@
     reason = "a test that cannot go on should fail there"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod manifests;
 mod requests;
-#[allow(dead_code, reason = "the daemon's tests use more of it")]
-#[path = "../daemon/support.rs"]
-mod support;
 mod texts;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
 
 use std::path::{Path, PathBuf};
 

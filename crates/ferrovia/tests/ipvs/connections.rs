@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::{SOON, wait};
 use ferrovia_lab::{Pod, Protocol, Role};
 
 use crate::stage::{Manifest, Stage, at, expect_alive};
-use crate::support::{SOON, wait};
 
 pub(crate) const TESTS: [Test; 4] = [
     (

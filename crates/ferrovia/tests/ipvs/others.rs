@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Folder, Pod};
 
 use crate::stage::{Manifest, Stage};
-use crate::support::{wait, web};
 
 pub(crate) const TESTS: [Test; 5] = [
     (

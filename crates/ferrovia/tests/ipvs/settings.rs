@@ -4,10 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Pod, Role};
 
 use crate::stage::{Manifest, Stage};
-use crate::support::wait;
 
 pub(crate) const TESTS: [Test; 3] = [
     ("settings: all of them", all_of_them),

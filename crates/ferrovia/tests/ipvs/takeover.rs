@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::answered_throughout;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 
 use crate::stage::{Stage, expect_alive};
-use crate::support::{answered_throughout, wait, web};
 
 pub(crate) const TESTS: [Test; 1] = [(
     "takeover: from a kube-proxy, and on to iptables",

@@ -14,7 +14,7 @@
 mod catching;
 mod doors;
 mod page;
-#[allow(dead_code, reason = "the daemon's tests use more of it")]
-#[path = "../daemon/support.rs"]
-mod support;
 mod tenants;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");

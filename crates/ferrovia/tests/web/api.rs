@@ -1,8 +1,9 @@
 //! What the routes answer.
 
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
 use serde_json::json;
 
-use super::support::{service, wait, web};
 use super::view::Viewed;
 
 /// A Service that only answers where it has local endpoints, and has none; and one that is broken in part.

@@ -4,9 +4,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use ferrovia::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::wait;
 
-use super::support::{wait, web};
 use super::view::{PAGE, Viewed};
+use crate::FERROVIA;
 
 #[test]
 fn only_names_and_origins_of_ours_are_answered() {
@@ -113,7 +116,7 @@ fn both_can_be_switched_off() {
 /// On loopback the page could be read by every user of the machine and by pods on the host's network.
 #[test]
 fn there_is_no_page_unless_an_address_is_given() {
-    let node = super::support::Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     node.start();
     node.wait_until_ready();
@@ -123,7 +126,7 @@ fn there_is_no_page_unless_an_address_is_given() {
 
 #[test]
 fn a_port_that_is_taken_is_no_reason_to_end() {
-    let node = super::support::Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let taken = {
         let _inside = node.world.enter(Role::Node).expect("the node is there");

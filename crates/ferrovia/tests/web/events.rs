@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::{SOON, wait};
 use serde_json::Value;
 
-use super::support::{SOON, wait, web};
 use super::view::Viewed;
 
 /// Somebody who listens.

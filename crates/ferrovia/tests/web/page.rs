@@ -1,7 +1,9 @@
 //! The page as people use it. Pictures of it are written to `page` in cargo's folder for temporary files.
 
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+
 use super::browser::Browser;
-use super::support::{service, wait, web};
 use super::view::{PAGE, Viewed};
 
 /// Nothing went wrong, and nobody but the daemon was asked for anything.

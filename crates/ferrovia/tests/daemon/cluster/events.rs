@@ -49,7 +49,9 @@ fn a_health_check_port_that_is_taken_is_told_and_served_once_it_is_free() {
 #[test]
 fn a_port_that_must_be_had_and_is_taken_is_told_before_it_ends() {
     let cluster = Cluster::new();
-    cluster.configure("HardFail: false", "HardFail: true");
+    cluster
+        .node
+        .edit_config("HardFail: false", "HardFail: true");
     let _taken = cluster.take_port("127.0.0.1:10249");
     cluster.start_without_waiting();
     assert_eq!(cluster.node.wait_for_exit(), Some(1));
@@ -62,7 +64,9 @@ fn a_port_that_must_be_had_and_is_taken_is_told_before_it_ends() {
 fn a_server_that_does_not_answer_does_not_delay_such_an_end_for_long() {
     let cluster = Cluster::new();
     cluster.api.inject(Target::ALL, Fault::Hang);
-    cluster.configure("HardFail: false", "HardFail: true");
+    cluster
+        .node
+        .edit_config("HardFail: false", "HardFail: true");
     let _taken = cluster.take_port("127.0.0.1:10249");
     cluster.start_without_waiting();
     assert_eq!(cluster.node.wait_for_exit(), Some(1));
@@ -71,8 +75,12 @@ fn a_server_that_does_not_answer_does_not_delay_such_an_end_for_long() {
 #[test]
 fn a_proxy_port_that_cannot_be_had_is_told() {
     let cluster = Cluster::new();
-    cluster.configure("mode: nftables", "mode: userspace");
-    cluster.configure("portRange: \"\"", "portRange: 40000-40000");
+    cluster
+        .node
+        .edit_config("mode: nftables", "mode: userspace");
+    cluster
+        .node
+        .edit_config("portRange: \"\"", "portRange: 40000-40000");
     let _taken = cluster.take_port("0.0.0.0:40000");
     cluster.apply(&health::local("web", &["1.10"]));
     cluster.start();

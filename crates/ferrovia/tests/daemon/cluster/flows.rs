@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ferrovia_lab::client::{Call, Caller, DROP_WAIT, PATIENCE};
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Answer, Outcome, Place, Pod, Protocol};
 
 use super::Cluster;
-use crate::support::wait;
 
 /// Sockets of each client; enough that others' flows do not stay where they were by chance.
 const SOCKETS: usize = 8;

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 
 use ferrovia_lab::client::{Caller, PATIENCE};
+use ferrovia_lab::daemon::kube_proxy::METRICS;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::{Outcome, Place, Pod, Protocol};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Cluster, METRICS};
-use crate::support::web;
+use super::Cluster;
 
 const FAMILIES: [&str; 2] = [r#"ip_family="IPv4""#, r#"ip_family="IPv6""#];
 

@@ -1,10 +1,12 @@
 //! From the API to the packets.
 
 use ferrovia_lab::apiserver::{Fault, Kind, Options, StreamingLists, Target, Verb};
+use ferrovia_lab::daemon::OWNER_TABLE;
+use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
+use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
 
-use super::{Cluster, HEALTH, METRICS};
-use crate::support::{OWNER_TABLE, service, web};
+use super::Cluster;
 
 const BOTH: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 node > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080 masq
@@ -211,7 +213,7 @@ fn node_ports_follow_the_addresses_of_the_node() {
 #[test]
 fn without_a_mode_node_ports_answer_everywhere() {
     let cluster = Cluster::new();
-    cluster.configure("mode: nftables", r#"mode: """#);
+    cluster.node.edit_config("mode: nftables", r#"mode: """#);
     cluster.apply(&web(&["2.10"]));
     cluster.start();
     cluster.node.expect(
@@ -283,8 +285,12 @@ fn hints_follow_the_zone_of_the_node() {
 #[test]
 fn in_mode_node_cidr_the_pod_range_is_waited_for_and_followed() {
     let cluster = Cluster::with(Options::default());
-    cluster.configure(r#"detectLocalMode: """#, "detectLocalMode: NodeCIDR");
-    cluster.configure("10.244.0.0/16,fd00:10:244::/48", r#""""#);
+    cluster
+        .node
+        .edit_config(r#"detectLocalMode: """#, "detectLocalMode: NodeCIDR");
+    cluster
+        .node
+        .edit_config("10.244.0.0/16,fd00:10:244::/48", r#""""#);
     cluster.apply(&web(&["2.10"]));
     cluster.apply_node(|node| node["spec"] = json!({}));
     cluster.start_without_waiting();

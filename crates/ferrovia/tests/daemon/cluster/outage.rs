@@ -6,31 +6,29 @@ use std::time::Duration;
 
 use ferrovia_lab::Role;
 use ferrovia_lab::apiserver::{Fault, Kind, Options, Target, Verb};
+use ferrovia_lab::daemon::OWNER_TABLE;
+use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::outage::{
+    DELETED_SERVICE, FLOWS_AFTER, FLOWS_BEFORE, manifests_after, manifests_before,
+};
+use ferrovia_lab::waiting::wait;
 
-use super::{Cluster, HEALTH, METRICS};
-use crate::support::{OWNER_TABLE, service, wait, web};
+use super::Cluster;
 
-const OLD: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080
-pod-c > 10.96.0.11:80 => 10.244.2.11:8080
-pod-c > 10.96.0.12:80 => 10.244.2.12:8080";
-
-const NEW: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
-pod-c > 10.96.0.11:80 => 10.244.2.11:8080
-pod-c > 10.96.0.12:80 => dropped
-pod-c > 10.96.0.13:80 => 10.244.1.11:8080";
-
-/// What `OLD` is about.
-fn before(cluster: &Cluster) {
-    cluster.apply(&web(&["1.10"]));
-    cluster.apply(&service("same", 11, 30081, &["2.11"]));
-    cluster.apply(&service("gone", 12, 30082, &["2.12"]));
+/// Applies the objects of `FLOWS_BEFORE`.
+fn apply_before(cluster: &Cluster) {
+    for manifest in manifests_before() {
+        cluster.apply(&manifest);
+    }
 }
 
-/// Makes of it what `NEW` is about.
-fn meanwhile(cluster: &Cluster) {
-    cluster.apply(&web(&["2.10"]));
-    cluster.delete_service("gone");
-    cluster.apply(&service("new", 13, 30083, &["1.11"]));
+/// Changes the objects to those of `FLOWS_AFTER`.
+fn apply_after(cluster: &Cluster) {
+    for manifest in manifests_after() {
+        cluster.apply(&manifest);
+    }
+    cluster.delete_service(DELETED_SERVICE);
 }
 
 /// Requests to the API server that were not answered.
@@ -81,11 +79,11 @@ impl Drop for Monitor<'_> {
 #[test]
 fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_difference() {
     let cluster = Cluster::new();
-    before(&cluster);
+    apply_before(&cluster);
     cluster.start();
     assert_eq!(cluster.node.stop(libc::SIGTERM), Some(0));
     cluster.api.refuse_connections(true).expect("it runs");
-    meanwhile(&cluster);
+    apply_after(&cluster);
     let monitor = Monitor::start(&cluster);
     let generation = cluster.node.generation();
 
@@ -95,10 +93,10 @@ fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_d
     assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
     // Nothing is written but who owns the node.
     assert_eq!(cluster.node.generation(), generation + 1);
-    cluster.node.expect(OLD);
+    cluster.node.expect(FLOWS_BEFORE);
 
     cluster.api.refuse_connections(false).expect("it runs");
-    cluster.node.expect_soon(NEW);
+    cluster.node.expect_soon(FLOWS_AFTER);
     assert_eq!(cluster.get_soon(HEALTH, "/healthz", 200).code, 200);
     // The last of our changes is heard of after all others.
     wait(|| match monitor.heard().contains("10.96.0.13") {
@@ -155,23 +153,23 @@ fn a_server_that_forgot_what_was_is_asked_for_everything() {
 
 fn away_and_back(meanwhile_too: impl FnOnce(&Cluster)) -> Cluster {
     let cluster = Cluster::new();
-    before(&cluster);
+    apply_before(&cluster);
     cluster.start();
-    cluster.node.expect(OLD);
+    cluster.node.expect(FLOWS_BEFORE);
     let monitor = Monitor::start(&cluster);
     let generation = cluster.node.generation();
 
     cluster.api.refuse_connections(true).expect("it runs");
     cluster.api.reset_connections();
     wait_for_failures(&cluster, 1.0);
-    meanwhile(&cluster);
+    apply_after(&cluster);
     meanwhile_too(&cluster);
-    cluster.node.expect(OLD);
+    cluster.node.expect(FLOWS_BEFORE);
     assert_eq!(cluster.node.generation(), generation);
     assert_eq!(cluster.get(HEALTH, "/healthz").code, 200);
 
     cluster.api.refuse_connections(false).expect("it runs");
-    cluster.node.expect_soon(NEW);
+    cluster.node.expect_soon(FLOWS_AFTER);
     let heard = monitor.heard();
     assert!(
         !heard.contains("10.96.0.11"),

@@ -3,9 +3,11 @@
 use std::process::Command;
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::{SOON, wait};
 
-use super::{Cluster, HEALTH, METRICS};
-use crate::support::{SOON, wait, web};
+use super::Cluster;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:2::10]:8080";
@@ -24,7 +26,7 @@ impl Cluster {
         let output = command
             .arg(SOON.as_secs().to_string())
             .arg(self.node.folder().join("kube-proxy"))
-            .args(self.arguments())
+            .args(self.node.kube_proxy_arguments())
             .args(arguments)
             .output();
         let output = output.expect("it can be started");
@@ -55,7 +57,7 @@ impl Cluster {
 
     /// What all threads of the daemon may do now: the sets of this name, without repetition.
     fn capabilities(&self, set: &str) -> Vec<String> {
-        let tasks = format!("/proc/{}/task", self.node.process());
+        let tasks = format!("/proc/{}/task", self.node.pid());
         let tasks = std::fs::read_dir(tasks).expect("the daemon runs");
         let mut sets: Vec<String> = tasks
             .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok())
@@ -73,7 +75,7 @@ impl Cluster {
 #[test]
 fn what_cannot_work_is_one_clear_line_and_the_kernel_stays_as_it_is() {
     let cluster = Cluster::new();
-    let good = cluster.config();
+    let good = cluster.node.config();
     for (from, to, words) in [
         (
             "mode: nftables",
@@ -103,7 +105,7 @@ fn what_cannot_work_is_one_clear_line_and_the_kernel_stays_as_it_is() {
         ),
     ] {
         cluster.node.write("config.conf", &good);
-        cluster.configure(from, to);
+        cluster.node.edit_config(from, to);
         cluster.refuses(words);
     }
 }
@@ -212,7 +214,7 @@ fn one_capability_is_enough() {
             .args(user)
             .args(["--bounding-set=-all,+net_admin", "--no-new-privs"])
             .arg(cluster.node.folder().join("kube-proxy"))
-            .args(cluster.arguments());
+            .args(cluster.node.kube_proxy_arguments());
         command
     };
     // As root in a container, and as somebody else under systemd.
@@ -257,7 +259,9 @@ fn a_port_that_is_taken_is_served_once_it_is_free() {
 fn a_port_that_must_be_had_and_is_taken_ends_it() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
-    cluster.configure("HardFail: false", "HardFail: true");
+    cluster
+        .node
+        .edit_config("HardFail: false", "HardFail: true");
     let _taken = cluster.take_port("0.0.0.0:10256");
     cluster.refuses(&["0.0.0.0:10256", "bindAddressHardFail"]);
 }

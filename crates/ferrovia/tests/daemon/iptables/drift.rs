@@ -1,6 +1,7 @@
 //! Other people's hands in our chains.
 
-use super::super::support::web;
+use ferrovia_lab::daemon::manifests::web;
+
 use super::{BACKENDS, Machine};
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080

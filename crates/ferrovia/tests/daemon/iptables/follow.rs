@@ -1,7 +1,10 @@
 //! From an empty kernel through changes to the end, and starting again.
 
-use super::super::support::{service, wait, web};
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+
 use super::{BACKENDS, Machine, said_by};
+use crate::FERROVIA;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080
@@ -87,7 +90,7 @@ fn cleanup_removes_ours_and_nothing_of_others() {
         machine.start();
         assert_eq!(node.stop(libc::SIGTERM), Some(0));
         let cleanup = || {
-            let mut command = machine.program(env!("CARGO_BIN_EXE_ferrovia"));
+            let mut command = machine.program(FERROVIA);
             said_by(command.arg("--cleanup"))
         };
         cleanup();

@@ -6,8 +6,9 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::SOON;
 
-use super::super::support::{SOON, web};
 use super::{BACKENDS, Machine, said_by};
 
 const SETTING: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";

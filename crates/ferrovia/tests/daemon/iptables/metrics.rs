@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::{service, web};
 use ferrovia_lab::plain_http::get;
+use ferrovia_lab::waiting::wait;
 
-use super::super::support::{service, wait, web};
 use super::{BACKENDS, Machine};
 
 const ADDRESS: &str = "127.0.0.1:10249";

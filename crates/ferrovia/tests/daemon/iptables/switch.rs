@@ -5,9 +5,11 @@ use std::process::Stdio;
 
 use ferrovia::mode::{IptablesSettings, Mode, TakenOver};
 use ferrovia_host::iptables::Backend;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::{OWNER_TABLE, answered_throughout, parse_flows};
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Role, Session};
 
-use super::super::support::{OWNER_TABLE, answered_throughout, parse, wait, web};
 use super::{BACKENDS, Machine, said_by};
 
 /// A kube-proxy's rules among those of others.
@@ -21,7 +23,7 @@ const CHECK: &str = "check kept\ncheck inner";
 /// Goes on while new connections are made without pause and some old ones are kept; none may fail.
 fn without_a_gap(machine: &Machine, happens: impl FnOnce()) {
     let mut session = Session::new(&machine.node.world);
-    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows(&["iptables"]));
+    let mut run = |flows: &str| session.run(parse_flows(flows).steps[0].flows(&["iptables"]));
     assert_eq!(run(HOLD), Vec::<String>::new());
     answered_throughout(&machine.node, happens);
     assert_eq!(run(CHECK), Vec::<String>::new(), "{}", machine.node.log());

@@ -4,9 +4,10 @@ use std::fs::{self, File};
 
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::plain_http::try_request;
+use ferrovia_lab::waiting::wait;
 
-use super::super::support::{wait, web};
 use super::{BACKENDS, Machine, said_by};
 
 #[test]
@@ -201,8 +202,8 @@ fn it_can_run_the_tools_when_it_has_dropped_its_privileges() {
         let node = &machine.node;
         node.write("web.yaml", &web(&["2.10"]));
         machine.start();
-        let status = fs::read_to_string(format!("/proc/{}/status", node.process()))
-            .expect("the daemon runs");
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", node.pid())).expect("the daemon runs");
         let permitted = status
             .lines()
             .find_map(|line| line.strip_prefix("CapPrm:"))

@@ -2,38 +2,43 @@
 
 use serde_json::{Value, json};
 
-use super::services::Port;
-use super::{Both, NODE, NODE_ADDRESSES, Random};
+use super::services::RandomPort;
+use super::{DualStack, NODE, NODE_ADDRESSES, Random};
 
-/// Where pods are: three on the node asked about, two on another one.
-const PODS: [(Both, &str); 5] = [
+/// Pods: three on the node under test, two on another one.
+const PODS: [(DualStack, &str); 5] = [
     (["10.244.1.10", "fd00:10:244:1::10"], NODE),
     (["10.244.1.11", "fd00:10:244:1::11"], NODE),
     (["10.244.1.12", "fd00:10:244:1::12"], NODE),
     (["10.244.2.10", "fd00:10:244:2::10"], "node-2"),
     (["10.244.2.11", "fd00:10:244:2::11"], "node-2"),
 ];
-/// Endpoints in the nodes' own networks, and the only port they answer on.
-const HOSTS: [(Both, &str); 2] = [
+/// Endpoints with host network, and the only port that they listen on.
+const HOSTS: [(DualStack, &str); 2] = [
     (NODE_ADDRESSES[0], NODE),
     (["198.51.100.20", "2001:db8:51::20"], "node-2"),
 ];
 const HOST_PORT: u16 = 6443;
 
-/// Up to four slices, of both families. The same endpoint may be in several of them, in another state.
-pub(super) fn add(objects: &mut Vec<Value>, service: &str, ports: &[Port], random: &mut Random) {
+/// Adds up to four slices of either family. An endpoint may be in several of them with different conditions.
+pub(super) fn add(
+    objects: &mut Vec<Value>,
+    service: &str,
+    ports: &[RandomPort],
+    random: &mut Random,
+) {
     for index in 0..random.below(5) {
         let family = random.below(2);
         let is_host = random.percent(12);
         let (from, target) = if is_host {
             (&HOSTS[..], HOST_PORT)
         } else {
-            (&PODS[..], random.of(&[8080, 9090]))
+            (&PODS[..], random.choose(&[8080, 9090]))
         };
-        // Hints count only if every endpoint has one.
+        // Hints apply only if every endpoint has one.
         let is_hinted = random.percent(40);
         let endpoints: Vec<Value> = (0..random.below(4))
-            .map(|_| endpoint(random.of(from), family, is_hinted, random))
+            .map(|_| endpoint(random.choose(from), family, is_hinted, random))
             .collect();
         let mut labels = json!({"kubernetes.io/service-name": service});
         let mut kind = ["IPv4", "IPv6"][family];
@@ -52,8 +57,8 @@ pub(super) fn add(objects: &mut Vec<Value>, service: &str, ports: &[Port], rando
     }
 }
 
-/// Mostly the port that the Service has; now and then another one, or none.
-fn slice_port(port: &Port, target: u16, random: &mut Random) -> Value {
+/// Usually the name of the Service port, sometimes another one or none.
+fn slice_port(port: &RandomPort, target: u16, random: &mut Random) -> Value {
     let name = match random.below(20) {
         0 => "another",
         1 => "",
@@ -63,7 +68,7 @@ fn slice_port(port: &Port, target: u16, random: &mut Random) -> Value {
 }
 
 fn endpoint(
-    (ips, node): (Both, &str),
+    (ips, node): (DualStack, &str),
     family: usize,
     is_hinted: bool,
     random: &mut Random,
@@ -75,16 +80,16 @@ fn endpoint(
     if is_hinted && random.percent(90) {
         let hints = &mut endpoint["hints"];
         if random.percent(80) {
-            hints["forZones"] = json!([{"name": random.of(&["zone-a", "zone-b"])}]);
+            hints["forZones"] = json!([{"name": random.choose(&["zone-a", "zone-b"])}]);
         }
         if random.percent(30) {
-            hints["forNodes"] = json!([{"name": random.of(&[NODE, "node-2"])}]);
+            hints["forNodes"] = json!([{"name": random.choose(&[NODE, "node-2"])}]);
         }
     }
     endpoint
 }
 
-/// Mostly ready; else anything.
+/// Usually ready, otherwise random.
 fn conditions(random: &mut Random) -> Value {
     if random.percent(60) {
         return json!({});

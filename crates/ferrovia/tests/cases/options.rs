@@ -1,19 +1,13 @@
-//! What the test binaries share: a cluster whose node runs the engine, and the same on paper.
-#![allow(dead_code, reason = "every test binary uses another part of this")]
-
-pub(crate) mod cluster;
-pub(crate) mod objects;
-pub(crate) mod paper;
-pub(crate) mod prediction;
-pub(crate) mod random;
+//! The options of a case (`node.yaml`) as settings of the proxy.
 
 use std::collections::BTreeMap;
 
 use clap::Parser;
 use ferrovia::cli::ShapeFlags;
-use ferrovia_core::desired::Settings;
+use ferrovia::mode::IptablesSettings;
+use ferrovia_core::desired::{NodePortSetting, Settings};
 
-/// The option of a case that is none: it is of the world the case is played in.
+/// The option of a case that is not a flag: it describes the lab.
 const WORLD_OPTION: &str = "bridge";
 
 /// Options of a case are the flags of `ferrovia run`.
@@ -23,7 +17,7 @@ struct Flags {
     shape: ShapeFlags,
 }
 
-/// The settings that a case's options mean.
+/// The settings for the options of a case.
 pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
     let flags = options
         .iter()
@@ -44,4 +38,11 @@ pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
         .shape
         .settings()
         .unwrap_or_else(|error| panic!("node.yaml: {error:#}"))
+}
+
+/// The settings of the iptables mode for the options of a case. Node ports answer on loopback only where they answer on all addresses.
+pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
+    IptablesSettings {
+        localhost_node_ports: matches!(settings(options).node_ports, NodePortSetting::Any),
+    }
 }

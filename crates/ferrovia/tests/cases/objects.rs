@@ -6,7 +6,7 @@ use ferrovia::source::manifest::decode::{Format, decode};
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
 
-/// The node under test, for cases that do not bring their own.
+/// The node under test, for cases without a Node.
 const NODE: &str = r"
 kind: Node
 metadata: { name: node-1 }
@@ -16,21 +16,21 @@ status:
   - { type: InternalIP, address: '2001:db8:51::10' }
 ";
 
-/// All objects there are now.
+/// The current objects of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
     all: BTreeMap<(Kind, String, String), Object>,
 }
 
 impl Objects {
-    /// The events of an empty cluster: a node, and every list complete.
+    /// The events of an empty cluster: a Node, and the end of every initial list.
     pub(crate) fn start(&mut self) -> Vec<Event> {
         let mut events = self.step(NODE, 0).expect("the node is well-formed");
         events.extend(Kind::ALL.map(Event::Listed));
         events
     }
 
-    /// The events that a step's manifests make. A line `# delete Kind namespace/name` deletes.
+    /// Applies a step's manifests; returns their events. A line `# delete Kind namespace/name` deletes.
     pub(crate) fn step(&mut self, yaml: &str, first_line: usize) -> Result<Vec<Event>, String> {
         let decoded = decode(yaml.as_bytes(), Format::Yaml)
             .map_err(|error| format!("manifests beginning at line {first_line}: {error}"))?;
@@ -47,7 +47,7 @@ impl Objects {
         Ok(events)
     }
 
-    /// The event that an object makes.
+    /// Applies an object; returns its event.
     pub(crate) fn apply(&mut self, object: Box<Object>) -> Event {
         let metadata = object.metadata();
         let key = (
@@ -60,8 +60,9 @@ impl Objects {
     }
 
     fn delete(&mut self, what: &str) -> Result<Event, String> {
-        let problem =
-            || format!("cannot delete {what:?}: it is `Kind namespace/name`, and must be there");
+        let problem = || {
+            format!("cannot delete {what:?}: expected `Kind namespace/name` of an existing object")
+        };
         let (kind, name) = what.trim().split_once(' ').ok_or_else(problem)?;
         let kind = Kind::ALL
             .into_iter()
@@ -82,7 +83,7 @@ impl Objects {
         })
     }
 
-    /// The events that make all objects from nothing.
+    /// The events that create all objects.
     pub(crate) fn replay(&self) -> Vec<Event> {
         let applied = self
             .all

@@ -1,4 +1,4 @@
-//! Short ways to say what services want, and what must be cleaned up for them.
+//! Service ports, and the conntrack clean-up that a change of them requires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,17 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
 use ferrovia_core::plan::conntrack::{Cleanup, Owed};
 
-pub(crate) fn at(text: &str) -> SocketAddr {
+/// Parses an address and port.
+pub fn at(text: &str) -> SocketAddr {
     text.parse()
-        .unwrap_or_else(|_| panic!("no address: {text}"))
+        .unwrap_or_else(|_| panic!("invalid address {text:?}"))
 }
 
 /// A UDP port with these frontends and endpoints.
-pub(crate) fn port(name: &str, frontends: &[Frontend], endpoints: &[SocketAddr]) -> ServicePort {
-    let endpoint = |place: &SocketAddr| Endpoint {
-        ip: place.ip(),
-        port: place.port(),
+pub fn port(name: &str, frontends: &[Frontend], endpoints: &[SocketAddr]) -> ServicePort {
+    let endpoint = |address: &SocketAddr| Endpoint {
+        ip: address.ip(),
+        port: address.port(),
         weight: 1,
         is_local: false,
     };
@@ -48,8 +49,8 @@ pub(crate) fn port(name: &str, frontends: &[Frontend], endpoints: &[SocketAddr])
     }
 }
 
-/// What must be cleaned up when ports become what they are in the second list, on a node with these addresses.
-pub(crate) fn cleanup(
+/// The clean-up after ports changed from `old` to `new` on a node with these addresses.
+pub fn cleanup(
     family: Family,
     old: Vec<ServicePort>,
     new: Vec<ServicePort>,

@@ -1,4 +1,4 @@
-//! What a trace says of a flow, against what the case says and the kernel is then seen to do.
+//! Compares the outcome that a trace predicts for a flow with the one that the case expects.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -8,10 +8,10 @@ use ferrovia_core::trace::{Ground, Outcome, Packet, Place, Trace, TraceMode, tra
 use ferrovia_lab::flow::{Action, Expectation, Flow, Line, Route, SourceSeen, Spread};
 use ferrovia_lab::layout::{self, NODE_ADDRESSES, Pod};
 
-/// Shares may differ by so much: lists are rounded to slots.
+/// Endpoint lists are rounded to slots, so shares may differ by this much.
 const TOLERANCE: f64 = 0.01;
 
-/// The lines for which the trace predicts something else than what is expected of the kernel.
+/// The lines for which the trace predicts another outcome than the case expects.
 pub(crate) fn wrong_predictions(ground: &Ground<'_>, lines: &[Line]) -> Vec<String> {
     let wrong = lines.iter().filter_map(|line| {
         let Action::Call(flow) = &line.action else {
@@ -59,7 +59,7 @@ pub(crate) fn packet(ground: &Ground<'_>, route: &Route) -> Packet {
     }
 }
 
-/// What is not as the case has it.
+/// The difference between trace and expectation, if any.
 fn disagreement(trace: &Trace, flow: &Flow) -> Option<String> {
     match (&flow.expectation, trace.outcome) {
         (
@@ -75,9 +75,12 @@ fn disagreement(trace: &Trace, flow: &Flow) -> Option<String> {
         (Expectation::Refused, Outcome::Refused)
         | (Expectation::Dropped, Outcome::Dropped)
         | (Expectation::Unreachable, Outcome::NotAService) => None,
-        // What is for no service meets whatever is there. Whose rules refuse or drop what is sent to a Service knows better.
+        // A packet that is for no Service may be refused or dropped by the network, unless the mode itself handles that address.
         (Expectation::Refused | Expectation::Dropped, Outcome::NotAService)
-            if trace.hints.iter().all(|hint| !is_of_ours(trace, hint)) =>
+            if trace
+                .hints
+                .iter()
+                .all(|hint| !is_handled_by_mode(trace, hint)) =>
         {
             None
         }
@@ -85,14 +88,14 @@ fn disagreement(trace: &Trace, flow: &Flow) -> Option<String> {
     }
 }
 
-/// A hint says that the destination is a Service's address, in a mode that looks after all ports of those.
-fn is_of_ours(trace: &Trace, hint: &str) -> bool {
-    let looks_after = match trace.mode {
+/// Whether a hint says that the destination is an address of a Service, in a mode that handles all ports of such addresses.
+fn is_handled_by_mode(trace: &Trace, hint: &str) -> bool {
+    let names_service_address = match trace.mode {
         TraceMode::Nftables { .. } => hint.contains("has this cluster IP"),
         TraceMode::Ipvs | TraceMode::UserspaceBound { .. } => hint.contains(" has this "),
         TraceMode::Iptables { .. } | TraceMode::Userspace { .. } => false,
     };
-    looks_after && !NODE_ADDRESSES.contains(&trace.packet.destination)
+    names_service_address && !NODE_ADDRESSES.contains(&trace.packet.destination)
 }
 
 fn answer(
@@ -107,19 +110,19 @@ fn answer(
         Outcome::Refused | Outcome::Dropped => return Some(format!("predicted {outcome:?}")),
     };
     let expected: BTreeSet<SocketAddr> = expected.iter().copied().collect();
-    // A trace knows no client's past: one that was there before gets what it had, which is one of the same endpoints.
-    let has_memory = trace
+    // A trace does not know affinity entries: a returning client gets one of the predicted endpoints.
+    let has_affinity = trace
         .service
         .as_ref()
         .is_some_and(|s| s.affinity_seconds.is_some());
-    let right = predicted == expected || has_memory && expected.is_subset(&predicted);
+    let right = predicted == expected || has_affinity && expected.is_subset(&predicted);
     (!right).then(|| format!("predicted answers from {predicted:?}"))
 }
 
 fn sources(trace: &Trace, seen: SourceSeen) -> Option<String> {
     let is_right = |ip: IpAddr, masqueraded: bool| match seen {
         SourceSeen::Own => !masqueraded,
-        // The node's own packets have its address to begin with, if they are sent to one of its addresses.
+        // Packets from the node to one of its own addresses have its address even without masquerading.
         SourceSeen::Node => masqueraded || NODE_ADDRESSES.contains(&trace.packet.source),
         SourceSeen::Hairpin => masqueraded == (ip == trace.packet.source),
     };

@@ -18,13 +18,14 @@ use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_host::netlink::{self, Header, Refusal, Socket, Writer, flags, messages};
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::client::{Call, Caller, PATIENCE};
+use ferrovia_lab::daemon::{TestNode, answered_throughout};
 use ferrovia_lab::{Outcome, Protocol, Role};
 
 use super::counters::{Counts, told as counted};
 use super::filled_sets::{Client, endpoint};
-use super::support::{Node, answered_throughout};
+use crate::FERROVIA;
 
-const SERVICES: &str = include_str!("services.yaml");
+const SERVICES: &str = include_str!("upgrade/services.yaml");
 
 /// nf_tables' kinds of messages.
 const BATCH_BEGIN: u16 = 16;
@@ -60,7 +61,7 @@ fn recorded() -> Vec<Recorded> {
 }
 
 /// Sends a transaction to nf_tables in the node's namespace.
-fn send(node: &Node, batch: &[u8]) {
+fn send(node: &TestNode, batch: &[u8]) {
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
     let mut socket = Socket::open(netlink::Protocol::Netfilter).expect("it can be opened");
     socket.send(batch).expect("the kernel takes it");
@@ -101,7 +102,7 @@ fn only_rules(family: u8, batch: &[u8]) -> Vec<u8> {
     writer.finish().expect("it is shorter than it was")
 }
 
-fn observe(node: &Node, family: Family) -> Observed {
+fn observe(node: &TestNode, family: Family) -> Observed {
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
     let mut nft = Nft::open().expect("nf_tables answers");
     let observed = nft.observe(family, TABLE, &[]);
@@ -131,12 +132,12 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address and port")
 }
 
-fn clients(node: &Node) -> Vec<SocketAddr> {
+fn clients(node: &TestNode) -> Vec<SocketAddr> {
     let endpoints = CLIENTS.map(|(client, to)| endpoint(node, client, address(to)));
     endpoints.into()
 }
 
-fn counts(node: &Node) -> Vec<Counts> {
+fn counts(node: &TestNode) -> Vec<Counts> {
     let families = ["IPv4", "IPv6"];
     families
         .map(|family| counted(node, "default/sticky", family))
@@ -144,7 +145,7 @@ fn counts(node: &Node) -> Vec<Counts> {
 }
 
 impl Before {
-    fn of(node: &Node) -> Self {
+    fn of(node: &TestNode) -> Self {
         let caller = Caller::enter(&node.world, Role::Outside).expect("it can be entered");
         let to = address("198.51.100.10:30080");
         let mut connection = caller
@@ -162,7 +163,7 @@ impl Before {
     }
 
     /// Nothing was lost: one more call of each client goes where the first went, and is counted with it.
-    fn check(mut self, node: &Node) {
+    fn check(mut self, node: &TestNode) {
         let echo = self.connection.again(PATIENCE);
         echo.expect("the connection lives on");
         assert_eq!(counts(node), self.counts, "{}", node.log());
@@ -179,7 +180,7 @@ impl Before {
 #[test]
 fn tables_of_earlier_versions_are_taken_over_without_loss() {
     for recorded in recorded() {
-        let node = Node::new();
+        let node = TestNode::new(FERROVIA);
         node.write("services.yaml", SERVICES);
         recorded.batches.iter().for_each(|batch| send(&node, batch));
         let before = Before::of(&node);
@@ -191,12 +192,12 @@ fn tables_of_earlier_versions_are_taken_over_without_loss() {
 #[test]
 fn earlier_versions_take_our_table_back_without_loss() {
     for recorded in recorded() {
-        let theirs = Node::new();
+        let theirs = TestNode::new(FERROVIA);
         recorded
             .batches
             .iter()
             .for_each(|batch| send(&theirs, batch));
-        let node = Node::new();
+        let node = TestNode::new(FERROVIA);
         node.write("services.yaml", SERVICES);
         node.start();
         for family in Family::ALL {

@@ -1,6 +1,11 @@
-//! Services of every shape, and the rules that kube-proxy has in the kernel for each.
+//! Services of every shape, and the iptables rules that kube-proxy writes for each.
 //!
-//! Used on paper here and with the real tools in the host crate's tests.
+//! The core's tests compare them with plans, the host's tests with the kernel's rules.
+#![allow(
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "assertions of tests: they panic with what failed"
+)]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,26 +18,26 @@ use ferrovia_core::store::{Event, Store};
 use ferrovia_core::wire::{Kind, Object};
 use serde_json::{Value, json};
 
-const EXPECTED: &str = include_str!("expected.txt");
+const EXPECTED: &str = include_str!("kube_proxy_rules/expected.txt");
 
-/// The rules of a ruleset's chains, by table and chain.
-pub(crate) type Rules = BTreeMap<(String, String), Vec<String>>;
+/// The rules of a ruleset, by table and chain.
+pub type ChainRules = BTreeMap<(String, String), Vec<String>>;
 
-/// A cluster and what must come of it.
+/// Services of one shape, and the node's settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
-    /// Its name in the list of expectations.
-    pub(crate) name: &'static str,
-    /// The family looked at.
-    pub(crate) family: Family,
-    /// What is special about the node.
-    pub(crate) settings: Settings,
-    /// What is special about the mode.
-    pub(crate) options: IptablesOptions,
+pub struct ServiceShape {
+    /// The name of its section in `expected.txt`.
+    pub name: &'static str,
+    /// The address family of its rules.
+    pub family: Family,
+    /// The node's settings.
+    pub settings: Settings,
+    /// Options of the iptables mode.
+    pub options: IptablesOptions,
     objects: Vec<Value>,
 }
 
-impl Shape {
+impl ServiceShape {
     fn new(name: &'static str, objects: Vec<Value>) -> Self {
         Self {
             name,
@@ -51,8 +56,8 @@ impl Shape {
         self
     }
 
-    /// The state its objects make.
-    pub(crate) fn desired(&self) -> Desired {
+    /// The desired state of its objects.
+    pub fn desired(&self) -> Desired {
         let mut store = Store::new(&self.settings.node_name);
         for object in &self.objects {
             let warnings = store.handle(Event::Applied(Box::new(read(object.clone()))));
@@ -68,8 +73,8 @@ impl Shape {
         builder.desired(self.family).clone()
     }
 
-    /// The rules that must be in the kernel, but for those of a service that is only there to be many.
-    pub(crate) fn expected(&self) -> Rules {
+    /// The rules that the kernel must have, without those of the Service [`many`].
+    pub fn expected(&self) -> ChainRules {
         let mut all = section("base");
         if self.name == "base" {
             return all;
@@ -92,9 +97,9 @@ impl Shape {
     }
 }
 
-/// The rules of what the saving tool prints, without empty chains.
-pub(crate) fn rules(save: &str) -> Rules {
-    let mut rules = Rules::new();
+/// Parses the output of `iptables-save`, without empty chains.
+pub fn rules(save: &str) -> ChainRules {
+    let mut rules = ChainRules::new();
     for table in parse(save) {
         for rule in &table.rules {
             if rule.args.contains("many/") {
@@ -108,9 +113,9 @@ pub(crate) fn rules(save: &str) -> Rules {
     rules
 }
 
-/// Says where two rulesets differ.
-pub(crate) fn difference(found: &Rules, expected: &Rules) -> Option<String> {
-    let lines = |rules: &Rules| -> Vec<String> {
+/// The difference of two rulesets, if any.
+pub fn difference(found: &ChainRules, expected: &ChainRules) -> Option<String> {
+    let lines = |rules: &ChainRules| -> Vec<String> {
         let chains = rules.iter();
         chains
             .map(|((table, chain), rules)| {
@@ -132,12 +137,12 @@ pub(crate) fn difference(found: &Rules, expected: &Rules) -> Option<String> {
     })
 }
 
-/// A part of the list of expectations.
-fn section(name: &str) -> Rules {
+/// A section of `expected.txt`.
+fn section(name: &str) -> ChainRules {
     let text = EXPECTED
         .split("\n== ")
         .find_map(|part| part.strip_prefix(name)?.strip_prefix('\n'))
-        .unwrap_or_else(|| panic!("nothing is expected of {name}"));
+        .unwrap_or_else(|| panic!("expected.txt has no section {name}"));
     let save = text.trim_end().replace("[filter]", "*filter");
     let save = match save.strip_prefix("*filter") {
         Some(_) => save.replace("[nat]", "COMMIT\n*nat"),
@@ -179,7 +184,7 @@ fn service(mut spec: Value) -> Value {
     service
 }
 
-/// The same with node port 3001.
+/// Like [`service`], with node port 3001.
 fn node_port(mut spec: Value) -> Value {
     let node_port =
         json!({"type": "NodePort", "ports": [{"name": "p80", "port": 80, "nodePort": 3001}]});
@@ -191,7 +196,7 @@ fn node_port(mut spec: Value) -> Value {
     service(spec)
 }
 
-/// The same with addresses of a load balancer.
+/// Like [`node_port`], of type LoadBalancer with these ingress addresses.
 fn load_balancer(ips: &[&str], mut spec: Value) -> Value {
     spec["type"] = json!("LoadBalancer");
     let mut service = node_port(spec);
@@ -224,8 +229,8 @@ fn endpoints(ips: &[&str]) -> Value {
 const HERE: &str = "10.180.0.1";
 const THERE: &str = "10.180.2.1";
 
-/// Every shape.
-pub(crate) fn all() -> Vec<Shape> {
+/// All shapes.
+pub fn all() -> Vec<ServiceShape> {
     let local = json!({
         "externalTrafficPolicy": "Local", "externalIPs": ["192.168.99.22"], "healthCheckNodePort": 30000,
     });
@@ -234,72 +239,74 @@ pub(crate) fn all() -> Vec<Shape> {
     let internal = || json!({"internalTrafficPolicy": "Local"});
     let ranges = json!({"loadBalancerSourceRanges": ["192.168.0.0/24", "203.0.113.0/25"]});
     let mut shapes = vec![
-        Shape::new("base", vec![]),
-        Shape::new("S1", vec![service(json!({})), endpoints(&[HERE])]),
-        Shape::new("S2", vec![service(json!({}))]),
-        Shape::new(
+        ServiceShape::new("base", vec![]),
+        ServiceShape::new("S1", vec![service(json!({})), endpoints(&[HERE])]),
+        ServiceShape::new("S2", vec![service(json!({}))]),
+        ServiceShape::new(
             "S3",
             vec![service(json!({})), endpoints(&[HERE, THERE, "10.180.3.1"])],
         ),
-        Shape::new("S4", vec![sticky(), endpoints(&[HERE, THERE])]),
-        Shape::new("S5", vec![node_port(json!({})), endpoints(&[HERE, THERE])])
+        ServiceShape::new("S4", vec![sticky(), endpoints(&[HERE, THERE])]),
+        ServiceShape::new("S5", vec![node_port(json!({})), endpoints(&[HERE, THERE])])
             .with(|shape| shape.options.count_localhost = true),
-        Shape::new("S6", vec![node_port(json!({})), endpoints(&[HERE, THERE])]).with(|shape| {
-            shape.options.localhost_node_ports = false;
-            shape.settings.node_ports =
-                NodePortSetting::Cidrs(vec!["192.168.0.0/24".parse().unwrap()]);
-        }),
-        Shape::new(
+        ServiceShape::new("S6", vec![node_port(json!({})), endpoints(&[HERE, THERE])]).with(
+            |shape| {
+                shape.options.localhost_node_ports = false;
+                shape.settings.node_ports =
+                    NodePortSetting::Cidrs(vec!["192.168.0.0/24".parse().unwrap()]);
+            },
+        ),
+        ServiceShape::new(
             "S7",
             vec![load_balancer(&["1.2.3.4"], json!({})), endpoints(&[HERE])],
         ),
-        Shape::new(
+        ServiceShape::new(
             "S8",
             vec![
                 load_balancer(&["1.2.3.4", "5.6.7.8"], ranges),
                 endpoints(&[HERE]),
             ],
         ),
-        Shape::new("S9", vec![local_balancer(), endpoints(&[HERE, THERE])]),
-        Shape::new("S10", vec![local_balancer(), endpoints(&[THERE])]),
-        Shape::new("S11", vec![local_balancer()]),
-        Shape::new("S12", vec![service(internal()), endpoints(&[HERE, THERE])]),
-        Shape::new("S13", vec![service(internal()), endpoints(&[THERE])]),
-        Shape::new(
+        ServiceShape::new("S9", vec![local_balancer(), endpoints(&[HERE, THERE])]),
+        ServiceShape::new("S10", vec![local_balancer(), endpoints(&[THERE])]),
+        ServiceShape::new("S11", vec![local_balancer()]),
+        ServiceShape::new("S12", vec![service(internal()), endpoints(&[HERE, THERE])]),
+        ServiceShape::new("S13", vec![service(internal()), endpoints(&[THERE])]),
+        ServiceShape::new(
             "S14",
             vec![node_port(internal()), endpoints(&[HERE, THERE])],
         ),
-        Shape::new(
+        ServiceShape::new(
             "S15",
             vec![
                 service(json!({"externalIPs": ["192.168.99.33"]})),
                 endpoints(&[HERE, THERE]),
             ],
         ),
-        Shape::new(
+        ServiceShape::new(
             "S16",
             vec![local_node_port(), terminating(endpoints(&[HERE, THERE]))],
         ),
     ];
-    shapes.extend(odd_ones(local_node_port));
+    shapes.extend(more_shapes(local_node_port));
     shapes
 }
 
-fn odd_ones(local_node_port: impl Fn() -> Value) -> Vec<Shape> {
+fn more_shapes(local_node_port: impl Fn() -> Value) -> Vec<ServiceShape> {
     let mut six = endpoints(&["fd00:10:180::1", "fd00:10:180::2:1"]);
     six["metadata"]["name"] = json!("svc1-b");
     vec![
-        Shape::new("S17", kube_dns()),
-        Shape::new("S18", sctp()).with(|shape| shape.settings.masquerade_all = true),
-        Shape::new(
+        ServiceShape::new("S17", kube_dns()),
+        ServiceShape::new("S18", sctp()).with(|shape| shape.settings.masquerade_all = true),
+        ServiceShape::new(
             "S19",
             [vec![sticky(), endpoints(&[HERE, THERE])], many()].concat(),
         ),
-        Shape::new("S20", vec![local_node_port(), endpoints(&[HERE])])
+        ServiceShape::new("S20", vec![local_node_port(), endpoints(&[HERE])])
             .with(|shape| shape.settings.local = LocalSetting::InterfacePrefix("veth".into())),
-        Shape::new("S21", vec![local_node_port(), endpoints(&[HERE])])
+        ServiceShape::new("S21", vec![local_node_port(), endpoints(&[HERE])])
             .with(|shape| shape.settings.local = LocalSetting::ClusterCidr(vec![])),
-        Shape::new(
+        ServiceShape::new(
             "S22",
             vec![
                 node_port(json!({"clusterIP": "fd00:172:30::41", "ipFamilies": ["IPv6"]})),
@@ -344,8 +351,7 @@ fn sctp() -> Vec<Value> {
     vec![service(json!({"ports": port})), slice]
 }
 
-/// A service with so many endpoints that comments are left out. Only the rules that name it can be told, so its chains are in no
-/// expectation and left out of the comparison by its namespace: they hold no comment at all.
+/// A Service with so many endpoints that kube-proxy omits comments. Comparisons leave it out: rules in its chains do not name it.
 fn many() -> Vec<Value> {
     let mut many = service(json!({"clusterIP": "172.30.0.99"}));
     many["metadata"] = json!({"namespace": "many", "name": "endpoints"});

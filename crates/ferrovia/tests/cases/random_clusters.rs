@@ -1,9 +1,6 @@
-//! Random clusters in the laboratory: real packets must meet the fate that a trace predicts for them.
+//! Random clusters in the lab: the kernel must forward real packets as a trace predicts.
 //!
-//! As the trace says where modes differ, and nothing else does, this compares the modes with each other too.
-
-#[path = "../../../ferrovia-core/tests/worlds/mod.rs"]
-mod worlds;
+//! Only the trace describes how modes differ, so this also compares the modes with each other.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,15 +10,15 @@ use ferrovia_core::model::Protocol;
 use ferrovia_core::trace::{EndpointFate, Ground, Outcome, Place, Trace, TraceMode, trace};
 use ferrovia_lab::flow::{Action, Expectation, Line, parse_action};
 use ferrovia_lab::layout::{NODE_ADDRESSES, Pod};
+use ferrovia_lab::random_cluster::{CallTarget, Random, RandomCluster};
 use ferrovia_lab::run::Session;
 use ferrovia_lab::world::{Spec, World};
 use serde_json::Value;
 
-use super::cluster::{Cluster, Way};
-use super::prediction::packet;
-use worlds::{Random, Target};
+use crate::engine_node::{EngineNode, ModeVariant};
+use crate::prediction::packet;
 
-/// Who calls: the node, its pods, somebody else's, the other node, and two from outside.
+/// Clients: the node, its pods, a pod of the other node, the other node, and two outside.
 const CLIENTS: [[&str; 2]; 8] = [
     ["node"; 2],
     ["pod-a"; 2],
@@ -32,33 +29,32 @@ const CLIENTS: [[&str; 2]; 8] = [
     ["outside"; 2],
     ["outside@192.0.2.77", "outside@2001:db8:2::77"],
 ];
-/// So many calls are drawn for each cluster; not all are made.
+/// The number of calls drawn for each cluster; not all are made.
 const CALLS: usize = 150;
 
-/// What is wrong with the cluster of this number; nothing if all is well.
+/// Runs the cluster of this seed; returns the problems.
 ///
-/// Another cluster was there before, so that what is in the kernel has come about by changes.
-pub(crate) fn play(number: u64, way: Way) -> Vec<String> {
-    let (before, now) = (worlds::World::new(!number), worlds::World::new(number));
+/// The rules of another cluster are written before, so that those of this one result from changes.
+pub(crate) fn run(seed: u64, variant: ModeVariant) -> Vec<String> {
+    let (before, now) = (RandomCluster::new(!seed), RandomCluster::new(seed));
     let lab = World::new(Spec::default()).expect("the lab can be built");
-    let mut cluster = Cluster::start(&now.options, &lab, way);
+    let mut node = EngineNode::start(&now.options, &lab, variant);
     let mut problems = Vec::new();
     for manifests in [
         manifests(&before.objects, &[]),
         manifests(&now.objects, &before.objects),
     ] {
-        let events = cluster
+        let events = node
             .objects
             .step(&manifests, 0)
             .expect("the manifests are well-formed");
-        problems.extend(cluster.take(events));
+        problems.extend(node.apply(events));
     }
-    let lines = lines(&cluster.ground(), &now, number);
+    let lines = lines(&node.ground(), &now, seed);
     problems.extend(Session::new(&lab).run(&lines));
     for family in Family::ALL {
         problems.extend(
-            cluster
-                .compare_with_scratch(family)
+            node.compare_with_scratch(family)
                 .map(|problem| format!("{family}: {problem}")),
         );
     }
@@ -68,24 +64,24 @@ pub(crate) fn play(number: u64, way: Way) -> Vec<String> {
     problems
 }
 
-/// The calls to make, with what must come of them. Most are those that somebody answers.
-fn lines(ground: &Ground<'_>, world: &worlds::World, number: u64) -> Vec<Line> {
-    let mut random = Random::new(number);
-    // A raw socket hears of all that is refused between two addresses, so there is one call of SCTP between them.
+/// The calls to make, with expected outcomes. Most of them are answered.
+fn lines(ground: &Ground<'_>, cluster: &RandomCluster, seed: u64) -> Vec<Line> {
+    let mut random = Random::new(seed);
+    // A raw socket receives every rejection between two addresses, so there is only one SCTP call between them.
     let mut asked = BTreeSet::new();
     let calls = (1..=CALLS).filter_map(|number| {
-        let target = random.of(&world.targets);
+        let target = random.choose(&cluster.targets);
         let to = target.to.ip();
         let client = if to.is_loopback() {
             "node"
         } else {
-            random.of(&CLIENTS)[usize::from(to.is_ipv6())]
+            random.choose(&CLIENTS)[usize::from(to.is_ipv6())]
         };
         let text = call(ground, client, target)?;
-        let action = parse_action(&text).expect("a call reads as it is written");
-        let is_wanted = is_answered(&action) || random.percent(25);
+        let action = parse_action(&text).expect("the call is well-formed");
+        let is_chosen = is_answered(&action) || random.percent(25);
         let is_first = target.protocol != "SCTP" || asked.insert((client, to));
-        (is_wanted && is_first).then_some(Line {
+        (is_chosen && is_first).then_some(Line {
             number,
             text,
             action,
@@ -98,35 +94,35 @@ fn is_answered(action: &Action) -> bool {
     matches!(action, Action::Call(flow) if matches!(flow.expectation, Expectation::Answer { .. }))
 }
 
-/// A call and what the trace says becomes of it; nothing where the lab cannot show it.
-fn call(ground: &Ground<'_>, client: &str, target: Target) -> Option<String> {
-    let Target { to, protocol } = target;
+/// A call and the outcome that the trace predicts; nothing if the lab cannot observe it.
+fn call(ground: &Ground<'_>, client: &str, target: CallTarget) -> Option<String> {
+    let CallTarget { to, protocol } = target;
     let call = format!("{client} > {to}/{}", protocol.to_lowercase());
     let Ok(Action::Call(flow)) = parse_action(&format!("{call} => refused")) else {
         panic!("{call} is not a call");
     };
     let traced = trace(ground, &packet(ground, &flow.route));
-    // SCTP the kernel refuses in a way of its own.
-    let by_kernel = || (protocol != "SCTP").then(|| "refused".to_owned());
-    let fate = match (traced.outcome, traced.mode) {
+    // The kernel itself rejects SCTP with another message than rules do.
+    let refused_by_kernel = || (protocol != "SCTP").then(|| "refused".to_owned());
+    let outcome = match (traced.outcome, traced.mode) {
         (Outcome::Delivered, _) => answers(&traced)?,
-        (Outcome::Refused, TraceMode::UserspaceBound { .. }) => by_kernel()?,
+        (Outcome::Refused, TraceMode::UserspaceBound { .. }) => refused_by_kernel()?,
         (Outcome::Refused, _) => "refused".to_owned(),
-        (Outcome::NotAService, _) if is_here(to.ip()) => by_kernel()?,
-        // Routes of the lab lead what nobody has to where it vanishes.
+        (Outcome::NotAService, _) if is_here(to.ip()) => refused_by_kernel()?,
+        // The lab routes unused addresses to a black hole.
         (Outcome::Dropped | Outcome::NotAService, _) => "dropped".to_owned(),
     };
-    Some(format!("{call} => {fate}"))
+    Some(format!("{call} => {outcome}"))
 }
 
 fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || NODE_ADDRESSES.contains(&ip)
 }
 
-/// The endpoints that answer and the source they see, as flow lines say it.
+/// The endpoints that answer and the source address they see, in the syntax of flow lines.
 fn answers(trace: &Trace) -> Option<String> {
     let used: Vec<&EndpointFate> = trace.endpoints.iter().filter(|e| e.used).collect();
-    if used.iter().any(|endpoint| is_out_of_reach(trace, endpoint)) {
+    if used.iter().any(|endpoint| loses_replies(trace, endpoint)) {
         return None;
     }
     let is_itself = |endpoint: &EndpointFate| endpoint.address.ip() == trace.packet.source;
@@ -146,8 +142,8 @@ fn answers(trace: &Trace) -> Option<String> {
     Some(format!("{}{source}{sticky}", addresses.join(" | ")))
 }
 
-/// An endpoint that gets the packet, but whose answer the client does not get.
-fn is_out_of_reach(trace: &Trace, endpoint: &EndpointFate) -> bool {
+/// Whether an endpoint's replies bypass the node, so that the client does not accept them.
+fn loses_replies(trace: &Trace, endpoint: &EndpointFate) -> bool {
     let (packet, ip) = (&trace.packet, endpoint.address.ip());
     let is = |pod: Pod, ip: IpAddr| pod.address(ip) == ip;
     let is_host = Pod::HOST_NETWORK.into_iter().any(|pod| is(pod, ip));
@@ -157,15 +153,15 @@ fn is_out_of_reach(trace: &Trace, endpoint: &EndpointFate) -> bool {
             .chain([Pod::Host2])
             .any(|pod| is(pod, ip))
     };
-    // Somebody answers himself, or his neighbour, without this node.
-    let is_short_cut =
+    // The client calls itself or a neighbour, whose replies do not pass this node.
+    let bypasses_node =
         packet.place != Place::Node && packet.source == ip || is_far(packet.source) && is_far(ip);
-    is_short_cut && !endpoint.masquerade.is_on()
+    bypasses_node && !endpoint.masquerade.is_on()
         // Endpoints in the nodes' networks do not speak SCTP.
         || is_host && packet.protocol == Protocol::Sctp
 }
 
-/// Objects as a step's manifests, after which none of the earlier ones is left.
+/// Objects as a step's manifests, with deletions of the earlier ones that are not among them.
 fn manifests(objects: &[Value], earlier: &[Value]) -> String {
     let name = |object: &Value| {
         (
@@ -194,9 +190,9 @@ fn manifests(objects: &[Value], earlier: &[Value]) -> String {
     gone.collect::<String>() + &objects.join("\n---\n")
 }
 
-/// A cluster as a case file, for whoever wants to keep it.
-fn case(world: &worlds::World, lines: &[Line]) -> String {
-    let options = world.options.iter();
+/// A cluster as a case file, to reproduce a failure.
+fn case(cluster: &RandomCluster, lines: &[Line]) -> String {
+    let options = cluster.options.iter();
     let options: String = options
         .map(|(name, value)| format!("{name}: {value}\n"))
         .collect();
@@ -204,7 +200,7 @@ fn case(world: &worlds::World, lines: &[Line]) -> String {
         .iter()
         .map(|line| format!("{}\n", line.text))
         .collect();
-    let manifests = manifests(&world.objects, &[]);
+    let manifests = manifests(&cluster.objects, &[]);
     format!(
         "# A random cluster.\n-- node.yaml --\n{options}\n-- step1.yaml --\n{manifests}\n\n-- flows --\n{flows}"
     )

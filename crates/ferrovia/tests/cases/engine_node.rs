@@ -1,12 +1,12 @@
-//! A lab whose node runs the engine, in this process, in any of the modes.
+//! A lab whose node is programmed by the engine, in this process, in any of the modes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrovia::config::{IpvsSettings, PortalSetting, UserspaceSettings};
-use ferrovia::mode::{IptablesSettings, Mode, UserspaceMode};
+use ferrovia::mode::{Mode, UserspaceMode};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::{NodePortSetting, Settings};
+use ferrovia_core::desired::Settings;
 use ferrovia_core::dialect::nft::sim::Sim;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::Found;
@@ -22,26 +22,28 @@ use ferrovia_lab::flow::Line;
 use ferrovia_lab::layout::Role;
 use ferrovia_lab::world::{Inside, World};
 
-use super::objects::Objects;
-use super::paper::Paper;
+use crate::objects::Objects;
+use crate::offline::OfflineProxy;
+use crate::options::{iptables_settings, settings};
+use crate::prediction;
 
-/// How the kernel is programmed.
+/// A mode, with the options that cases are run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// In nftables mode.
+pub(crate) enum ModeVariant {
+    /// The nftables mode.
     Nft,
-    /// In iptables mode, with one of the two kinds of tools.
+    /// The iptables mode, with one of the two sets of tools.
     Iptables(Backend),
-    /// In ipvs mode.
+    /// The ipvs mode.
     Ipvs,
-    /// In userspace mode, with rules that lead to the proxies.
+    /// The userspace mode with rules that redirect to the proxies.
     Userspace,
-    /// In userspace mode, with proxies that listen on the addresses of services themselves.
+    /// The userspace mode with bind portals: proxies listen on the addresses of Services.
     Bound,
 }
 
-impl Way {
-    /// Those that work on any kernel.
+impl ModeVariant {
+    /// Variants that work on any kernel.
     pub(crate) const HERE: [Self; 5] = [
         Self::Nft,
         Self::Iptables(Backend::Nft),
@@ -49,10 +51,9 @@ impl Way {
         Self::Userspace,
         Self::Bound,
     ];
-    /// Those that need a kernel with IPVS.
+    /// Variants that need a kernel with IPVS.
     pub(crate) const IN_USER_MODE_LINUX: [Self; 1] = [Self::Ipvs];
 
-    /// For messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Nft => "nftables",
@@ -63,13 +64,13 @@ impl Way {
         }
     }
 
-    /// The flows of a step, as the case has them for this way.
+    /// The flows of a step for this variant.
     fn lines(self, step: &Step) -> &[Line] {
         step.flows(match self {
             Self::Nft => &["nft"],
             Self::Iptables(_) => &["iptables"],
             Self::Ipvs => &["ipvs"],
-            // Like the iptables mode it looks after nothing but the addresses and ports of services.
+            // Like the iptables mode it handles only the addresses and ports of Services.
             Self::Userspace => &["userspace", "iptables"],
             Self::Bound => &["bound", "userspace", "iptables"],
         })
@@ -106,38 +107,34 @@ impl Way {
     }
 }
 
-/// What a case's options mean for the iptables mode. Node ports answer on loopback only where they answer everywhere.
-pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
-    let node_ports = super::settings(options).node_ports;
-    IptablesSettings {
-        localhost_node_ports: matches!(node_ports, NodePortSetting::Any),
-    }
-}
-
-/// The engine with its connections into the node's namespace.
-pub(crate) struct Cluster<'w> {
-    /// What has been fed to it.
+/// The engine, which programs the kernel in the node's namespace.
+pub(crate) struct EngineNode<'w> {
+    /// The objects of the cluster.
     pub(crate) objects: Objects,
     settings: Settings,
     addresses: Vec<IpAddr>,
     engine: Engine,
-    way: Way,
+    variant: ModeVariant,
     mode: Mode,
     world: &'w World,
 }
 
-impl<'w> Cluster<'w> {
-    /// An engine with an empty cluster in the kernel.
-    pub(crate) fn start(options: &BTreeMap<String, String>, world: &'w World, way: Way) -> Self {
-        let settings = super::settings(options);
-        let mode = way.mode(options);
+impl<'w> EngineNode<'w> {
+    /// An engine that has written the rules of an empty cluster.
+    pub(crate) fn start(
+        options: &BTreeMap<String, String>,
+        world: &'w World,
+        variant: ModeVariant,
+    ) -> Self {
+        let settings = settings(options);
+        let mode = variant.mode(options);
         let (installed, addresses) = {
             let _inside = enter(world);
-            match way {
-                // In ipvs mode there are no other tools than those of the one kind.
-                Way::Nft | Way::Bound | Way::Ipvs => {}
-                Way::Iptables(backend) => say_which(world, backend),
-                Way::Userspace => say_which(world, Backend::Nft),
+            match variant {
+                // User-mode Linux has only one set of tools.
+                ModeVariant::Nft | ModeVariant::Bound | ModeVariant::Ipvs => {}
+                ModeVariant::Iptables(backend) => hint_iptables_backend(world, backend),
+                ModeVariant::Userspace => hint_iptables_backend(world, Backend::Nft),
             }
             let installed = mode.install(true).expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
@@ -145,36 +142,35 @@ impl<'w> Cluster<'w> {
         };
         let mut engine = Engine::new(settings.clone(), installed.backends);
         engine.set_addresses(addresses.clone());
-        let mut cluster = Self {
+        let mut node = Self {
             objects: Objects::default(),
             settings,
             addresses,
             engine,
-            way,
+            variant,
             mode,
             world,
         };
-        let events = cluster.objects.start();
-        let problems = cluster.take(events);
+        let events = node.objects.start();
+        let problems = node.apply(events);
         assert!(problems.is_empty(), "{problems:?}");
-        cluster
+        node
     }
 
-    /// The node's addresses.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// Feeds events and syncs; answers with what went wrong.
-    pub(crate) fn take(&mut self, events: Vec<Event>) -> Vec<String> {
+    /// Handles events and syncs; returns the errors.
+    pub(crate) fn apply(&mut self, events: Vec<Event>) -> Vec<String> {
         for event in events {
             self.engine.handle(event);
         }
-        // Sockets stay in the namespace they were opened in, but programs start in the thread's.
+        // Sockets stay in the namespace that they were opened in, but programs start in that of the thread.
         let _inside = enter(self.world);
         let mut outcomes = self.engine.sync();
         outcomes.extend(self.engine.tidy());
-        if self.way == Way::Ipvs {
+        if self.variant == ModeVariant::Ipvs {
             let waited = self.world.wait_for_addresses(Role::Node);
             waited.expect("the services' addresses become the node's own");
         }
@@ -184,14 +180,14 @@ impl<'w> Cluster<'w> {
             .collect()
     }
 
-    /// The flows to run after a step. Where a proxy is between, clients' connections end in it, so endpoints see the node.
+    /// The flows to run after a step. A userspace proxy terminates connections, so endpoints see the node's address.
     pub(crate) fn flows(&self, step: &Step) -> Vec<Line> {
-        let lines = self.way.lines(step).iter().cloned();
-        match self.way {
-            Way::Nft | Way::Iptables(_) | Way::Ipvs => lines.collect(),
-            Way::Userspace => lines.map(Line::proxied).collect(),
-            Way::Bound if step.has_flows_of("bound") => lines.map(Line::proxied).collect(),
-            Way::Bound => {
+        let lines = self.variant.lines(step).iter().cloned();
+        match self.variant {
+            ModeVariant::Nft | ModeVariant::Iptables(_) | ModeVariant::Ipvs => lines.collect(),
+            ModeVariant::Userspace => lines.map(Line::proxied).collect(),
+            ModeVariant::Bound if step.has_flows_of("bound") => lines.map(Line::proxied).collect(),
+            ModeVariant::Bound => {
                 let now = self.addresses_with_services();
                 let is_here = |ip| now.contains(&ip);
                 lines
@@ -201,7 +197,7 @@ impl<'w> Cluster<'w> {
         }
     }
 
-    /// The node's addresses, those that bound portals put there included.
+    /// The node's addresses, including those that bind portals added.
     fn addresses_with_services(&self) -> Vec<IpAddr> {
         let _inside = enter(self.world);
         let of_services = Family::ALL.into_iter().flat_map(|family| {
@@ -211,29 +207,31 @@ impl<'w> Cluster<'w> {
         self.addresses.iter().copied().chain(of_services).collect()
     }
 
-    /// The flows whose fate a trace would predict wrongly.
+    /// The flows for which a trace predicts another outcome than the case expects.
     pub(crate) fn wrong_predictions(&self, lines: &[Line]) -> Vec<String> {
-        super::prediction::wrong_predictions(&self.ground(), lines)
+        prediction::wrong_predictions(&self.ground(), lines)
     }
 
-    /// What traces are drawn from.
+    /// The input of traces.
     pub(crate) fn ground(&self) -> Ground<'_> {
         self.engine.ground(self.mode.to_trace())
     }
 
-    /// Says where the kernel's rules differ in meaning from those written from scratch.
+    /// The semantic difference between the kernel's rules and those of a full sync into an empty kernel.
     pub(crate) fn compare_with_scratch(&mut self, family: Family) -> Option<String> {
         let _inside = enter(self.world);
-        match self.way {
-            Way::Nft => self.compare_table(family),
-            Way::Iptables(_) => self.compare_with_nothing_to_write(family),
-            Way::Userspace | Way::Bound | Way::Ipvs => self.compare_again(family),
+        match self.variant {
+            ModeVariant::Nft => self.compare_table(family),
+            ModeVariant::Iptables(_) => self.compare_by_new_engine(family),
+            ModeVariant::Userspace | ModeVariant::Bound | ModeVariant::Ipvs => {
+                self.compare_by_full_sync(family)
+            }
         }
     }
 
-    /// Whoever compares everything finds nothing to write. In userspace mode only this engine knows which ports are open, and in ipvs mode
-    /// starting another one takes a guest seconds.
-    fn compare_again(&mut self, family: Family) -> Option<String> {
+    /// A full sync of this engine must find nothing to write. In userspace mode only this engine knows which ports are open; in ipvs mode
+    /// starting another one takes seconds in user-mode Linux.
+    fn compare_by_full_sync(&mut self, family: Family) -> Option<String> {
         self.engine.suspect(family);
         let outcomes = self.engine.sync();
         let results = outcomes.into_iter().map(|outcome| outcome.result);
@@ -248,14 +246,14 @@ impl<'w> Cluster<'w> {
         let kernel = Nft::open()
             .and_then(|mut nft| nft.observe(family, TABLE, &[]))
             .expect("the table can be read");
-        let plan = Paper::scratch(
+        let plan = OfflineProxy::scratch(
             self.settings.clone(),
             &self.addresses,
             &self.objects,
             family,
         );
         let mut sim = Sim::default();
-        sim.apply(&plan).expect("a plan from scratch is right");
+        sim.apply(&plan).expect("the simulator accepts a full plan");
         let (found, wanted) = (meaning(&kernel), meaning(&sim.observe()));
         let only = |a: &std::collections::BTreeSet<String>,
                     b: &std::collections::BTreeSet<String>| {
@@ -263,15 +261,15 @@ impl<'w> Cluster<'w> {
         };
         (found != wanted).then(|| {
             format!(
-                "the kernel has\n  {}\nand lacks\n  {}",
+                "the kernel has unexpected\n  {}\nand lacks\n  {}",
                 only(&found, &wanted),
                 only(&wanted, &found)
             )
         })
     }
 
-    /// Whoever comes anew finds nothing to write.
-    fn compare_with_nothing_to_write(&mut self, family: Family) -> Option<String> {
+    /// A new engine must find nothing to write.
+    fn compare_by_new_engine(&mut self, family: Family) -> Option<String> {
         let mut installed = self.mode.install(true).expect("the mode works here");
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;
@@ -290,8 +288,8 @@ fn enter(world: &World) -> Inside {
         .expect("the node's namespace can be entered")
 }
 
-/// Says which tools this node uses, as a kubelet does.
-fn say_which(world: &World, backend: Backend) {
+/// Marks which iptables tools this node uses, as the kubelet does.
+fn hint_iptables_backend(world: &World, backend: Backend) {
     let args = ["-w", "60", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
     let status = world.exec(Role::Node, backend.as_str()).args(args).status();
     assert!(status.is_ok_and(|status| status.success()));

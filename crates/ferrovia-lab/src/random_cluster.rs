@@ -1,7 +1,7 @@
-//! Random but valid clusters, for questions that nobody thought of: Services of every kind, their slices, and a node's options.
+//! Random but valid clusters: Services of every type, their EndpointSlices, and the options of the proxy on the node.
 //!
-//! Everything follows from a number, so a cluster comes back. Names and addresses are those of the laboratory, in which a cluster can be
-//! played with real packets; on paper they are as good as any. Few addresses and ports are used, so that Services meet each other.
+//! A seed determines a cluster, so that failures can be reproduced. Names and addresses are those of the lab, where flows through the
+//! cluster can be run with real packets. Few addresses and ports are used, so that Services conflict with each other.
 
 mod random;
 mod services;
@@ -12,86 +12,88 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-pub(crate) use random::Random;
-use services::Drawn;
+pub use random::Random;
+use services::RandomService;
 
-/// Whatever there is one of in each family.
-type Both = [&'static str; 2];
+/// An IPv4 and an IPv6 value.
+type DualStack = [&'static str; 2];
 
-/// The node that is asked about, and its addresses; the first is its usual one.
-pub(crate) const NODE: &str = "node-1";
-pub(crate) const NODE_ADDRESSES: [Both; 2] = [
+/// The node under test.
+pub const NODE: &str = "node-1";
+/// The addresses of the node under test, the primary ones first.
+pub const NODE_ADDRESSES: [DualStack; 2] = [
     ["198.51.100.10", "2001:db8:51::10"],
     ["198.51.100.11", "2001:db8:51::11"],
 ];
-const LOOPBACK: Both = ["127.0.0.1", "::1"];
-/// A cluster IP that nobody has.
-const UNALLOCATED: Both = ["10.96.0.99", "fd00:10:96::99"];
-/// A cluster as its objects say, and the flags of the proxy on its node.
+const LOOPBACK: DualStack = ["127.0.0.1", "::1"];
+/// A cluster IP of no Service.
+const UNALLOCATED: DualStack = ["10.96.0.99", "fd00:10:96::99"];
+
+/// The objects of a cluster, and the flags of the proxy on its node.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
-    /// Flags without their dashes.
-    pub(crate) options: BTreeMap<String, String>,
-    /// Services, EndpointSlices, a Node and perhaps the range of cluster IPs.
-    pub(crate) objects: Vec<Value>,
-    /// What clients may call: everything that is served, and what is close to it.
-    pub(crate) targets: Vec<Target>,
+pub struct RandomCluster {
+    /// Flags, without dashes, and their values.
+    pub options: BTreeMap<String, String>,
+    /// Services, EndpointSlices, a Node and, in half of the clusters, a ServiceCIDR.
+    pub objects: Vec<Value>,
+    /// Destinations of calls: every frontend, the next port of each, and an unallocated cluster IP.
+    pub targets: Vec<CallTarget>,
 }
 
-/// Something to call.
+/// The destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Target {
-    /// Where.
-    pub(crate) to: SocketAddr,
-    /// As objects write it.
-    pub(crate) protocol: &'static str,
+pub struct CallTarget {
+    /// Address and port.
+    pub to: SocketAddr,
+    /// As the API spells it: `TCP`, `UDP` or `SCTP`.
+    pub protocol: &'static str,
 }
 
-impl World {
-    /// The cluster of this number.
-    pub(crate) fn new(number: u64) -> Self {
-        let mut random = Random::new(number);
-        let mut world = Self {
+impl RandomCluster {
+    /// The cluster of this seed.
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let mut cluster = Self {
             options: options(&mut random),
             objects: vec![node(&mut random)],
             targets: Vec::new(),
         };
         if random.percent(50) {
-            world.objects.push(json!({
+            cluster.objects.push(json!({
                 "kind": "ServiceCIDR", "metadata": {"name": "all"}, "spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/64"]},
             }));
         }
         for index in 0..=random.below(5) {
-            world.add_service(index, &mut random);
+            cluster.add_service(index, &mut random);
         }
-        world.call(&UNALLOCATED, 80, "TCP");
-        world.targets.sort_unstable();
-        world.targets.dedup();
-        world
+        cluster.add_targets(&UNALLOCATED, 80, "TCP");
+        cluster.targets.sort_unstable();
+        cluster.targets.dedup();
+        cluster
     }
 
     fn add_service(&mut self, index: usize, random: &mut Random) {
-        let drawn = Drawn::new(index, random);
-        self.objects.push(drawn.object(random));
-        slices::add(&mut self.objects, &drawn.name, &drawn.ports, random);
-        for port in &drawn.ports {
-            for ips in drawn.addresses() {
-                self.call(&ips, port.port, port.protocol);
-                self.call(&ips, port.port + 1, port.protocol);
+        let service = RandomService::new(index, random);
+        self.objects.push(service.object(random));
+        slices::add(&mut self.objects, &service.name, &service.ports, random);
+        for port in &service.ports {
+            for ips in service.addresses() {
+                self.add_targets(&ips, port.port, port.protocol);
+                self.add_targets(&ips, port.port + 1, port.protocol);
             }
             if let Some(node_port) = port.node_port {
                 for ips in NODE_ADDRESSES.into_iter().chain([LOOPBACK]) {
-                    self.call(&ips, node_port, port.protocol);
+                    self.add_targets(&ips, node_port, port.protocol);
                 }
             }
         }
     }
 
-    fn call(&mut self, ips: &[&str; 2], port: u16, protocol: &'static str) {
+    fn add_targets(&mut self, ips: &[&str; 2], port: u16, protocol: &'static str) {
         let addresses = ips
             .iter()
             .map(|ip| ip.parse::<IpAddr>().expect("an address"));
-        let targets = addresses.map(|ip| Target {
+        let targets = addresses.map(|ip| CallTarget {
             to: SocketAddr::new(ip, port),
             protocol,
         });
@@ -99,7 +101,7 @@ impl World {
     }
 }
 
-/// What the API server tells of the node.
+/// The Node object.
 fn node(random: &mut Random) -> Value {
     let labels = if random.percent(70) {
         json!({"topology.kubernetes.io/zone": "zone-a"})
@@ -115,7 +117,7 @@ fn node(random: &mut Random) -> Value {
     })
 }
 
-/// The flags that decide what becomes of packets.
+/// Flags that affect how packets are forwarded.
 fn options(random: &mut Random) -> BTreeMap<String, String> {
     let mut options = BTreeMap::new();
     let mut set = |name: &str, value: &str| drop(options.insert(name.to_owned(), value.to_owned()));

@@ -1,31 +1,36 @@
-//! Writes flows into the kernel's table as if packets had made them.
+//! Creates conntrack entries through netlink, as if packets had created them.
+
+pub mod cleanup;
 
 use std::net::{IpAddr, SocketAddr};
 
 use ferrovia_host::netlink::{Error, Header, Protocol, Refusal, Socket, Writer, flags, messages};
 
-pub(crate) const TCP: u8 = 6;
-pub(crate) const UDP: u8 = 17;
-pub(crate) const SCTP: u8 = 132;
+/// `IPPROTO_TCP`
+pub const TCP: u8 = 6;
+/// `IPPROTO_UDP`
+pub const UDP: u8 = 17;
+/// `IPPROTO_SCTP`
+pub const SCTP: u8 = 132;
 
-/// A flow as the kernel shall have it.
+/// A flow to create in the kernel's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// The IP protocol.
-    pub(crate) protocol: u8,
-    /// Who sends.
-    pub(crate) client: SocketAddr,
-    /// Where to.
-    pub(crate) sent_to: SocketAddr,
-    /// Who answers.
-    pub(crate) answered_by: SocketAddr,
-    /// The zone it is tracked in: several may track the same packets apart.
-    pub(crate) zone: u16,
+pub struct ConntrackEntry {
+    /// The IP protocol number.
+    pub protocol: u8,
+    /// The source of the original direction.
+    pub client: SocketAddr,
+    /// The destination of the original direction.
+    pub sent_to: SocketAddr,
+    /// The source of the reply direction.
+    pub answered_by: SocketAddr,
+    /// The conntrack zone (`CTA_ZONE`); flows of different zones may be equal.
+    pub zone: u16,
 }
 
-impl Entry {
-    /// A UDP flow in the zone everybody uses.
-    pub(crate) fn udp(client: SocketAddr, sent_to: SocketAddr, answered_by: SocketAddr) -> Self {
+impl ConntrackEntry {
+    /// A UDP flow in the default zone.
+    pub fn udp(client: SocketAddr, sent_to: SocketAddr, answered_by: SocketAddr) -> Self {
         Self {
             protocol: UDP,
             client,
@@ -36,11 +41,11 @@ impl Entry {
     }
 }
 
-/// How many are sent at once.
+/// How many entries are sent in one message.
 const BATCH: usize = 500;
 
-/// Puts flows into the table of this thread's namespace.
-pub(crate) fn create(entries: impl Iterator<Item = Entry>) -> Result<(), Error> {
+/// Creates entries in the network namespace of this thread.
+pub fn create(entries: impl Iterator<Item = ConntrackEntry>) -> Result<(), Error> {
     let mut socket = Socket::open(Protocol::Netfilter)?;
     let mut entries = entries.peekable();
     while entries.peek().is_some() {
@@ -63,12 +68,12 @@ pub(crate) fn create(entries: impl Iterator<Item = Entry>) -> Result<(), Error> 
         }
         socket.skip_seqs(seq.wrapping_sub(socket.next_seq()));
         socket.send(&writer.finish()?)?;
-        acknowledged(&mut socket, seq.wrapping_sub(1))?;
+        wait_for_ack(&mut socket, seq.wrapping_sub(1))?;
     }
     Ok(())
 }
 
-fn acknowledged(socket: &mut Socket, last: u32) -> Result<(), Error> {
+fn wait_for_ack(socket: &mut Socket, last: u32) -> Result<(), Error> {
     loop {
         for message in messages(socket.receive()?) {
             if let Some(Err(refusal)) = Refusal::read(&message) {
@@ -81,14 +86,13 @@ fn acknowledged(socket: &mut Socket, last: u32) -> Result<(), Error> {
     }
 }
 
-fn write(w: &mut Writer, entry: &Entry) {
+fn write(w: &mut Writer, entry: &ConntrackEntry) {
     const ORIGINAL: u16 = 1;
     const REPLY: u16 = 2;
     const STATUS: u16 = 3;
     const PROTOCOL_INFO: u16 = 4;
     const TIMEOUT: u16 = 7;
     const ZONE: u16 = 18;
-    // Answered and confirmed, with all translation decided.
     const SEEN_REPLY_ASSURED_CONFIRMED_NAT_DONE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100;
     const TCP_STATE_ESTABLISHED: u8 = 3;
     let family = if entry.client.is_ipv4() {
@@ -98,10 +102,10 @@ fn write(w: &mut Writer, entry: &Entry) {
     };
     w.raw(&[family as u8, 0, 0, 0]);
     w.nested(ORIGINAL, |w| {
-        direction(w, entry.protocol, entry.client, entry.sent_to);
+        write_tuple(w, entry.protocol, entry.client, entry.sent_to);
     });
     w.nested(REPLY, |w| {
-        direction(w, entry.protocol, entry.answered_by, entry.client);
+        write_tuple(w, entry.protocol, entry.answered_by, entry.client);
     });
     w.be32(STATUS, SEEN_REPLY_ASSURED_CONFIRMED_NAT_DONE);
     w.be32(TIMEOUT, 3600);
@@ -123,8 +127,8 @@ fn write(w: &mut Writer, entry: &Entry) {
     }
 }
 
-/// Writes one direction of a flow.
-pub(crate) fn direction(w: &mut Writer, protocol: u8, from: SocketAddr, to: SocketAddr) {
+/// Writes the tuple of one direction of a flow (`CTA_TUPLE_*`).
+pub fn write_tuple(w: &mut Writer, protocol: u8, from: SocketAddr, to: SocketAddr) {
     let address = |w: &mut Writer, at: u16, ip: IpAddr| match ip {
         IpAddr::V4(ip) => w.bytes(at, &ip.octets()),
         IpAddr::V6(ip) => w.bytes(at + 2, &ip.octets()),

@@ -1,4 +1,4 @@
-//! The proxy on paper: objects in, texts out, no kernel.
+//! Store, builder and planners without a kernel: objects in, texts of plans out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,11 +13,11 @@ use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::{Found, Planner, iptables};
 use ferrovia_core::store::{Event, Store};
 
-use super::cluster::iptables_settings;
-use super::objects::Objects;
+use crate::objects::Objects;
+use crate::options::{iptables_settings, settings};
 
-/// Store, builder and planners.
-pub(crate) struct Paper {
+/// The proxy without a kernel.
+pub(crate) struct OfflineProxy {
     store: Store,
     builder: Builder,
     planners: PerFamily<NftPlanner>,
@@ -25,23 +25,23 @@ pub(crate) struct Paper {
     addresses: Vec<IpAddr>,
 }
 
-impl Paper {
-    /// An empty cluster that has been written.
+impl OfflineProxy {
+    /// A proxy that has planned an empty cluster.
     pub(crate) fn new(options: &BTreeMap<String, String>, addresses: &[IpAddr]) -> Self {
         let iptables = iptables_settings(options);
         let iptables = IptablesOptions {
             localhost_node_ports: iptables.localhost_node_ports,
             ..IptablesOptions::default()
         };
-        let mut paper = Self::bare(super::settings(options), addresses, iptables);
-        paper.feed(Objects::default().start());
+        let mut proxy = Self::bare(settings(options), addresses, iptables);
+        proxy.feed(Objects::default().start());
         for family in Family::ALL {
-            let desired = paper.builder.desired(family);
-            paper.planners[family].full(desired, &Observed::default(), Found::Adopt);
+            let desired = proxy.builder.desired(family);
+            proxy.planners[family].full(desired, &Observed::default(), Found::Adopt);
             let nothing = iptables::Observed::default();
-            paper.iptables[family].full(desired, &nothing, Found::Adopt);
+            proxy.iptables[family].full(desired, &nothing, Found::Adopt);
         }
-        paper
+        proxy
     }
 
     fn bare(settings: Settings, addresses: &[IpAddr], options: IptablesOptions) -> Self {
@@ -54,17 +54,17 @@ impl Paper {
         }
     }
 
-    /// The transaction that writes these objects into an empty kernel.
+    /// The full plan of these objects for an empty kernel.
     pub(crate) fn scratch(
         settings: Settings,
         addresses: &[IpAddr],
         objects: &Objects,
         family: Family,
     ) -> Transaction {
-        let mut paper = Self::bare(settings, addresses, IptablesOptions::default());
-        paper.feed(objects.replay());
-        let desired = paper.builder.desired(family);
-        paper.planners[family].full(desired, &Observed::default(), Found::Adopt)
+        let mut proxy = Self::bare(settings, addresses, IptablesOptions::default());
+        proxy.feed(objects.replay());
+        let desired = proxy.builder.desired(family);
+        proxy.planners[family].full(desired, &Observed::default(), Found::Adopt)
     }
 
     fn feed(&mut self, events: Vec<Event>) -> ferrovia_core::desired::Update {
@@ -79,8 +79,8 @@ impl Paper {
         update
     }
 
-    /// Takes in events; answers with the texts a case may expect, by section name.
-    pub(crate) fn take(&mut self, events: Vec<Event>) -> BTreeMap<&'static str, String> {
+    /// Handles events; returns the texts of the sections that a case may expect, by name.
+    pub(crate) fn apply(&mut self, events: Vec<Event>) -> BTreeMap<&'static str, String> {
         let update = self.feed(events);
         let mut texts = BTreeMap::new();
         for (family, desired, nft, iptables) in [
@@ -104,7 +104,7 @@ impl Paper {
     }
 }
 
-/// What is desired, a few lines a service port.
+/// The desired state as text, a few lines per service port.
 fn describe(desired: &Desired) -> String {
     let mut text = String::new();
     for port in desired.ports.values() {

@@ -21,10 +21,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use ferrovia_host::iptables::Backend;
+use ferrovia_lab::daemon::TestNode;
 use ferrovia_lab::waiting::wait_at_most;
 use ferrovia_lab::{Folder, Role};
 
-use super::support::Node;
+use crate::FERROVIA;
 
 /// How long a comparison of all rules may be away. It is due after a hundred times what reading them takes, which on a loaded machine may
 /// be much more than the sync period.
@@ -40,7 +41,7 @@ const ENDINGS: [&str; 3] = ["", "-save", "-restore"];
 
 /// A node that uses one kind of the iptables tools.
 struct Machine {
-    node: Node,
+    node: TestNode,
     backend: Backend,
     /// The tools' lock, the record of their calls, and the stand-ins that keep it. Not in the daemon's folder, which is watched.
     own: Folder,
@@ -59,7 +60,7 @@ impl Machine {
         let own = Folder::new();
         fs::create_dir_all(own.join("bin")).expect("a temporary folder can be made");
         Self {
-            node: Node::new(),
+            node: TestNode::new(FERROVIA),
             backend,
             own,
         }
