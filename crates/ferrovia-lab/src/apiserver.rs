@@ -1,14 +1,14 @@
-//! A stand-in for the Kubernetes API server, for tests and benchmarks of clients.
+//! A simulated Kubernetes API server, for tests and benchmarks of clients.
 //!
-//! It speaks list and watch as real servers do, over HTTP/1.1 and HTTP/2, with and without TLS, in
-//! JSON or protobuf as the client prefers, for Nodes, Services, EndpointSlices and ServiceCIDRs; it takes events, and answers with its version. And
-//! whatever can go wrong between a client and a server can be made to go wrong.
+//! It serves lists and watches as real servers do, over HTTP/1.1 and HTTP/2, with and without TLS, in JSON or protobuf as the client
+//! prefers, for Nodes, Services, EndpointSlices and ServiceCIDRs; it accepts Events and reports its version. Faults of server and network
+//! can be injected.
 //!
 //! ```no_run
-//! use ferrovia_lab::apiserver::{ApiServer, Kind, Options, sample};
+//! use ferrovia_lab::apiserver::{ApiServer, Kind, ApiServerOptions, sample};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = ApiServer::start(Options::default())?;
+//! let server = ApiServer::start(ApiServerOptions::default())?;
 //! server.apply_many((0..100).map(sample::service))?;
 //! let kubeconfig = server.kubeconfig(std::path::Path::new("/tmp/somewhere"))?;
 //! // Start a client with the kubeconfig here. Then:
@@ -21,43 +21,43 @@
 //!
 //! # What it does
 //!
-//! - It runs on a thread of its own, so that all functions here can be called from anywhere; none
-//!   waits for a client, but those that are called `wait`. The listening socket is opened on the
-//!   calling thread, and so in its network namespace. Dropping the server ends it.
+//! - It runs on its own thread, so that all functions here can be called from anywhere; only those
+//!   named `wait` wait for a client. The listening socket is opened on the calling thread, and so in
+//!   its network namespace. Dropping the server stops it.
 //! - [`ApiServer::apply`] creates or replaces an object: it gets the next revision, and keeps its
-//!   uid and creation time. Nothing else of it is checked or changed, so an object with fields of
-//!   the wrong type is served as it is. Applying the same again is a change, too.
-//! - Lists know selectors, `limit` and `continue` (pages show the state of the first one),
-//!   `resourceVersion` and `resourceVersionMatch`. Watches know selectors (an object that starts or
-//!   stops to match is added or deleted), bookmarks, `timeoutSeconds` and `sendInitialEvents`; see
-//!   [`StreamingLists`] for older servers.
-//! - [`ApiServer::compact`] makes everything before now too old: for a watch that is an `ERROR`
-//!   event in an answer of 200, for the next page of a list an answer of 410.
-//! - New Events are checked as real servers do; an Event that lacks something is refused with 422.
+//!   uid and creation time. Nothing else is validated or changed, so an object with fields of the
+//!   wrong type is served as it is. Applying the same object again is a change, too.
+//! - Lists support selectors, `limit` and `continue` (all pages have the resourceVersion of the first
+//!   one), `resourceVersion` and `resourceVersionMatch`. Watches support selectors (an object that
+//!   starts or stops matching is added or deleted), bookmarks, `timeoutSeconds` and
+//!   `sendInitialEvents`; see [`WatchListSupport`] for older servers.
+//! - [`ApiServer::compact`] expires all earlier resourceVersions: a watch gets an `ERROR` event in a
+//!   200 response, the next page of a list a 410 response.
+//! - New Events are validated as by real servers; an invalid one is rejected with 422.
 //! - [`sample`] has objects of realistic size.
 //!
-//! `make conformance` compares its answers with those of a real server.
+//! `make conformance` compares its responses with those of a real server.
 //!
-//! # What can go wrong
+//! # Faults
 //!
-//! | what | how |
+//! | fault | function |
 //! |---|---|
-//! | a request is refused, delayed, never answered, cut off | [`ApiServer::inject`] with a [`Fault`], until [`ApiServer::heal`] |
-//! | a running watch falls silent, repeats events, or sends them in the wrong order | the same |
-//! | a running watch sends garbage, a half or a huge line, or an error | [`ApiServer::write_to_watches`] |
-//! | a running watch ends, rightly or with an error | [`ApiServer::end_watches`] |
+//! | a request is rejected, delayed, never answered, truncated | [`ApiServer::inject`] with a [`Fault`], until [`ApiServer::heal`] |
+//! | a running watch sends no events, repeats them, or reorders them | the same |
+//! | a running watch sends garbage, an incomplete or a huge line, or an error | [`ApiServer::write_to_watches`] |
+//! | a running watch ends, cleanly or with an error | [`ApiServer::end_watches`] |
 //! | connections are refused | [`ApiServer::refuse_connections`] |
 //! | connections are reset, at once or in the middle of a line | [`ApiServer::reset_connections`], [`ApiServer::reset_in_next_write`] |
-//! | the client shall go elsewhere (`GOAWAY`) | [`ApiServer::go_away`] |
-//! | bytes drip, or stop | [`ApiServer::interfere`] |
+//! | the server closes connections gracefully (`GOAWAY`) | [`ApiServer::go_away`] |
+//! | the network is slow or drops all bytes | [`ApiServer::interfere`] |
 //! | a token is no longer valid | [`ApiServer::rotate_token`] |
 //! | the storage is restored from a backup | [`ApiServer::restore`] |
 //!
-//! # What it leaves out
+//! # Limitations
 //!
-//! Compression, discovery, fields in protobuf that no proxy reads, writes other than new events, and access rules. A version in
-//! the future is refused at once, where real servers wait three seconds for it. A real server forgets
-//! history only when it is restarted or has no watch cache, and answers 403 for a moment after its start.
+//! There is no compression, discovery, RBAC, no writes other than new Events, and no protobuf fields that a proxy does not read. A future
+//! resourceVersion is rejected at once, where real servers wait three seconds for it. A real server expires resourceVersions only when it
+//! is restarted or has no watch cache, and responds with 403 for a moment after its start.
 
 mod body;
 mod credentials;
@@ -75,7 +75,7 @@ mod request;
 pub mod sample;
 mod selector;
 mod serve;
-mod shared;
+mod state;
 mod status;
 mod store;
 mod watch;
@@ -95,123 +95,123 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use credentials::{Certificates, Kubeconfig};
-pub use faults::{End, Fault, Target, Verb};
+pub use faults::{End, Fault, FaultTarget, Verb};
 pub use kind::Kind;
-use listen::Door;
+use listen::ListenerSocket;
 use object::Draft;
-pub use options::{Auth, Options, StreamingLists};
+pub use options::{ApiServerOptions, Auth, WatchListSupport};
 pub use request::Request;
-use shared::{ConnectionOrder, Shared};
+use state::{ConnectionCommand, ServerState};
 pub use wire::Interference;
 
-/// How long [`ApiServer::wait_until`] waits. Far more than anything takes on a busy machine.
+/// How long [`ApiServer::wait_until`] waits. Far more than needed even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How often [`ApiServer::wait_until`] asks when nothing happens.
+/// How often [`ApiServer::wait_until`] checks when nothing happens.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Why something could not be done.
+/// An error of the server's functions.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An object of a kind the server does not serve.
-    #[error("the object's kind is not one the lab's API server knows")]
+    /// The object's kind is not served.
+    #[error("the lab's API server does not serve the object's kind")]
     UnknownKind,
-    /// An object that cannot be stored.
-    #[error("the object has no name, or its name or namespace is not a text")]
+    /// The object cannot be stored.
+    #[error("the object has no name, or its name or namespace is not a string")]
     NoName,
-    /// A certificate could not be made.
-    #[error("a certificate could not be made: {0}")]
+    /// A certificate could not be created.
+    #[error("cannot create a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// TLS does not take what we made.
-    #[error("TLS could not be set up: {0}")]
+    /// TLS rejected a certificate.
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// Client certificates could not be asked for.
-    #[error("client certificates could not be asked for: {0}")]
+    /// Client certificates cannot be requested.
+    #[error("cannot request client certificates: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// Client certificates were demanded of clients that cannot show them.
+    /// Client certificates were required without TLS.
     #[error("client certificates need TLS")]
     CertificateWithoutTls,
-    /// The system refused something.
-    #[error("{action}: {source}")]
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// What failed.
         action: String,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
-    /// What was waited for has not happened.
-    #[error("what was waited for has not happened within {PATIENCE:?}; last requests: {0}")]
+    /// A wait timed out.
+    #[error("the condition did not hold within {PATIENCE:?}; last requests: {0}")]
     Impatient(String),
-    /// The server's thread has ended.
-    #[error("the thread of the API server is gone")]
+    /// The server's thread has exited.
+    #[error("the thread of the API server has exited")]
     Gone,
 }
 
-/// The state of a server at some time.
+/// The state of a server at some point in time.
 #[derive(Clone, Debug)]
 pub struct Backup(store::Store);
 
-/// A running server. Dropping it ends it and closes all connections.
+/// A running server. Dropping it stops it and closes all connections.
 pub struct ApiServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     certificates: Option<Box<Certificates>>,
-    // The thread ends when this is dropped.
-    orders: Option<mpsc::UnboundedSender<listen::Order>>,
+    // The thread exits when this is dropped.
+    commands: Option<mpsc::UnboundedSender<listen::ListenerCommand>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ApiServer {
     /// Starts a server, listening in the network namespace of the calling thread.
-    pub fn start(mut options: Options) -> Result<Self, Error> {
+    pub fn start(mut options: ApiServerOptions) -> Result<Self, Error> {
         if options.auth == Auth::ClientCertificate && !options.tls {
             return Err(Error::CertificateWithoutTls);
         }
-        // A timer without a period is none.
+        // A timer needs a period.
         options.bookmark_every = options.bookmark_every.max(Duration::from_millis(1));
-        let door = Door::open(options.listen)
-            .map_err(|source| failed(format!("listening on {}", options.listen), source))?;
-        let address = door.address;
+        let socket = ListenerSocket::open(options.listen)
+            .map_err(|source| failed(format!("listen on {}", options.listen), source))?;
+        let address = socket.address;
         let certificates = match options.tls {
             true => Some(Box::new(Certificates::new(address.ip())?)),
             false => None,
         };
         let tls = certificates.as_ref().map(|c| c.server_config.clone());
-        let shared = Arc::new(Shared::new(options, new_token(1)));
-        let (orders, incoming) = mpsc::unbounded_channel();
+        let shared = Arc::new(ServerState::new(options, new_token(1)));
+        let (commands, incoming) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|source| failed("making a runtime", source))?;
+            .map_err(|source| failed("create a runtime", source))?;
         let served = shared.clone();
         let thread = std::thread::Builder::new()
             .name("lab-apiserver".into())
             .spawn(move || {
                 let acceptor = tls.map(Into::into);
-                // It fails only if the socket cannot be watched, and then no client gets through.
-                let _ = runtime.block_on(listen::run(door, served, acceptor, incoming));
+                // It fails only if the socket cannot be polled, and then no client can connect.
+                let _ = runtime.block_on(listen::run(socket, served, acceptor, incoming));
             })
-            .map_err(|source| failed("starting a thread", source))?;
+            .map_err(|source| failed("start a thread", source))?;
         Ok(Self {
             address,
             shared,
             certificates,
-            orders: Some(orders),
+            commands: Some(commands),
             thread: Some(thread),
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL clients use.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         credentials::url(self.address, self.certificates.is_some())
     }
 
-    /// Writes a kubeconfig and what it names into a folder, and returns its path. Written again
+    /// Writes a kubeconfig and the files it refers to into a folder; returns its path. Written again
     /// after [`ApiServer::rotate_token`] it has the new token.
     pub fn kubeconfig(&self, folder: &Path) -> Result<PathBuf, Error> {
         let token = self.token();
@@ -223,10 +223,10 @@ impl ApiServer {
         };
         kubeconfig
             .write(folder)
-            .map_err(|source| failed(format!("writing into {}", folder.display()), source))
+            .map_err(|source| failed(format!("write into {}", folder.display()), source))
     }
 
-    /// Signs another client certificate; [`ApiServer::kubeconfig`] writes it. The one before stays valid.
+    /// Signs another client certificate; [`ApiServer::kubeconfig`] writes it. The previous one stays valid.
     pub fn renew_client_certificate(&self) -> Result<(), Error> {
         match &self.certificates {
             Some(certificates) => certificates.renew_client(),
@@ -234,18 +234,18 @@ impl ApiServer {
         }
     }
 
-    /// The newest client certificate, as clients show it (DER).
+    /// The newest client certificate (DER).
     pub fn client_certificate(&self) -> Vec<u8> {
         let certificates = self.certificates.as_deref();
         certificates.map(Certificates::client).unwrap_or_default()
     }
 
-    /// The bearer token that is accepted now.
+    /// The valid bearer token.
     pub fn token(&self) -> String {
         self.shared.state().token.clone()
     }
 
-    /// Accepts a new token instead of the old one, and returns it.
+    /// Replaces the valid token, and returns the new one.
     pub fn rotate_token(&self) -> String {
         let mut state = self.shared.state();
         let number = state.token.rsplit('-').next().and_then(|n| n.parse().ok());
@@ -254,9 +254,9 @@ impl ApiServer {
     }
 }
 
-/// What the server holds and has seen.
+/// Objects and requests.
 impl ApiServer {
-    /// Creates or replaces an object, and returns its revision.
+    /// Creates or replaces an object; returns its revision.
     pub fn apply(&self, object: Value) -> Result<u64, Error> {
         let draft = Draft::new(object)?;
         let revision = self.shared.state().store.apply(draft);
@@ -272,8 +272,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Deletes an object (the namespace is empty for kinds that have none), and says whether it was
-    /// there.
+    /// Deletes an object (the namespace is empty for cluster-scoped kinds); returns whether it existed.
     pub fn delete(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         let deleted = self.shared.state().store.delete(kind, namespace, name);
         self.shared.tell();
@@ -291,22 +290,22 @@ impl ApiServer {
         self.shared.state().store.revision()
     }
 
-    /// Forgets all history: watches and pages from before now are refused with 410.
+    /// Expires all earlier resourceVersions: watches and pages from before now get 410 Gone.
     pub fn compact(&self) {
         self.shared.state().store.compact();
     }
 
-    /// All objects and their history, to go back to.
+    /// A backup of all objects and their history.
     pub fn back_up(&self) -> Backup {
         Backup(self.shared.state().store.clone())
     }
 
-    /// Goes back to a backup and resets all connections, as when etcd is restored and the server restarted: revisions that were given out
-    /// since are given out again, for other changes.
+    /// Restores a backup and resets all connections, as when etcd is restored and the server restarted: later revisions are assigned again, to
+    /// other changes.
     pub fn restore(&self, backup: &Backup) {
         let mut state = self.shared.state();
         state.store = backup.0.clone();
-        state.order_connections(ConnectionOrder::Reset);
+        state.send_to_connections(ConnectionCommand::Reset);
     }
 
     /// All requests so far.
@@ -314,7 +313,7 @@ impl ApiServer {
         self.shared.state().requests.clone()
     }
 
-    /// All events clients have made, in the order of arrival.
+    /// All Events that clients have created, in the order of arrival.
     pub fn events(&self) -> Vec<Value> {
         self.shared.state().events.clone()
     }
@@ -329,8 +328,8 @@ impl ApiServer {
         self.shared.state().connections()
     }
 
-    /// Waits until something is so. Asks again whenever something has happened here, and now and
-    /// then, as the condition may be about the client.
+    /// Waits until a condition holds. It is checked whenever something happens here, and periodically,
+    /// because it may depend on the client.
     pub fn wait_until(&self, mut condition: impl FnMut(&Self) -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -353,22 +352,22 @@ impl ApiServer {
     }
 }
 
-/// What goes wrong.
+/// Faults.
 impl ApiServer {
-    /// Makes a fault happen to all requests of a target from now on.
-    pub fn inject(&self, target: Target, fault: Fault) {
+    /// Injects a fault into all future requests of a target.
+    pub fn inject(&self, target: FaultTarget, fault: Fault) {
         self.shared.state().faults.add(target, fault, None);
         self.shared.tell();
     }
 
-    /// Makes a fault happen to the next so many requests of a target. Those of running watches
-    /// ([`Fault::Silence`] and the like) last all the same.
-    pub fn inject_times(&self, times: u32, target: Target, fault: Fault) {
+    /// Injects a fault into the next `times` requests of a target. Faults of running watches (such as
+    /// [`Fault::Silence`]) stay until [`ApiServer::heal`].
+    pub fn inject_times(&self, times: u32, target: FaultTarget, fault: Fault) {
         self.shared.state().faults.add(target, fault, Some(times));
         self.shared.tell();
     }
 
-    /// Takes all faults and interference back. A request that hangs goes on hanging.
+    /// Removes all faults and interference. A hanging request continues to hang.
     pub fn heal(&self) -> Result<(), Error> {
         let mut state = self.shared.state();
         state.faults.clear();
@@ -378,7 +377,7 @@ impl ApiServer {
         self.refuse_connections(false)
     }
 
-    /// Does something to the bytes of all connections from now on.
+    /// Interferes with the bytes of all connections from now on.
     pub fn interfere(&self, interference: Interference) {
         self.shared.state().interference = interference;
     }
@@ -386,51 +385,51 @@ impl ApiServer {
     /// Refuses new connections, or accepts them again. Open connections stay.
     pub fn refuse_connections(&self, refuse: bool) -> Result<(), Error> {
         let (done, finished) = std_mpsc::channel();
-        let orders = self.orders.as_ref().ok_or(Error::Gone)?;
-        orders
-            .send(listen::Order::Listen(!refuse, done))
+        let commands = self.commands.as_ref().ok_or(Error::Gone)?;
+        commands
+            .send(listen::ListenerCommand::Listen(!refuse, done))
             .map_err(|_| Error::Gone)?;
         let result = finished.recv().map_err(|_| Error::Gone)?;
-        result.map_err(|source| failed(format!("listening on {} again", self.address), source))
+        result.map_err(|source| failed(format!("listen on {} again", self.address), source))
     }
 
     /// Resets all open connections.
     pub fn reset_connections(&self) {
         let state = self.shared.state();
-        state.order_connections(ConnectionOrder::Reset);
+        state.send_to_connections(ConnectionCommand::Reset);
     }
 
-    /// Resets each open connection in the middle of what is written to it next. If that is an
-    /// event, half of its line arrives.
+    /// Resets each open connection in the middle of its next write. If that is an event, half of its
+    /// line arrives.
     pub fn reset_in_next_write(&self) {
         self.shared.state().reset_in_next_write();
     }
 
-    /// Tells all clients to make new connections for new requests, and lets running ones finish.
+    /// Makes all clients open new connections for new requests, while running ones finish.
     pub fn go_away(&self) {
         let state = self.shared.state();
-        state.order_connections(ConnectionOrder::GoAway);
+        state.send_to_connections(ConnectionCommand::GoAway);
     }
 
-    /// Writes bytes into all open watches of a kind, behind the events so far. Nothing is added,
-    /// not even the end of a line.
+    /// Writes bytes into all open watches of a kind, after the events so far. Nothing is added,
+    /// not even a line ending.
     pub fn write_to_watches(&self, kind: Kind, bytes: impl Into<Bytes>) {
-        let order = watch::Order::Write(bytes.into());
-        self.shared.state().order_watches(kind, &order);
+        let command = watch::WatchCommand::Write(bytes.into());
+        self.shared.state().send_to_watches(kind, &command);
     }
 
-    /// Ends all open watches of a kind, behind the events so far.
+    /// Ends all open watches of a kind, after the events so far.
     pub fn end_watches(&self, kind: Kind, end: End) {
-        let order = watch::Order::End(end);
-        self.shared.state().order_watches(kind, &order);
+        let command = watch::WatchCommand::End(end);
+        self.shared.state().send_to_watches(kind, &command);
     }
 }
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        self.orders = None;
+        self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed already.
+            // The thread's panic has been printed already.
             let _ = thread.join();
         }
     }

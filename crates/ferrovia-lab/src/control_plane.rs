@@ -7,8 +7,8 @@
 //! - `assets`: where the programs are
 //! - `pki`: certificates
 //! - `process`, `etcd`, `server`: the programs
-//! - `client`: requests with every header in view
-//! - `relay`: a slow or broken network before the server
+//! - `client`: HTTP requests with access to all headers
+//! - `relay`: a slow or broken network in front of the server
 
 mod assets;
 mod client;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use assets::{Assets, AssetsError, VARIABLE};
-pub use client::{Ask, Client, Connection, Credentials, Head, Reply};
+pub use client::{ApiClient, ApiRequest, ApiResponse, Connection, Credentials, ResponseHead};
 pub use pki::{Identity, Pki};
 pub use process::Stop;
 pub use relay::Relay;
@@ -33,37 +33,37 @@ use crate::Folder;
 use etcd::Etcd;
 use server::Server;
 
-/// The port of the API server. Port 6443 belongs to the lab's pods.
+/// The port of the API server. Pods of the lab use port 6443.
 pub const PORT: u16 = 16443;
 
-/// How long a program may take to be ready.
+/// How long a program may take to become ready.
 const READY: Duration = Duration::from_secs(180);
 
-/// Why a control plane could not be run or used.
+/// Why a control plane could not be started or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A certificate could not be made.
-    #[error("cannot make a certificate: {0}")]
+    /// A certificate could not be created.
+    #[error("cannot create a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// A certificate could not be used.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// A program did not get ready.
+    /// A program did not become ready.
     #[error("{program} did not become ready: {reason}; its log ends with\n{log}")]
     NotReady {
         /// The program.
         program: &'static str,
-        /// What was seen last.
+        /// The last error.
         reason: String,
         /// The end of its log.
         log: String,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// What failed.
         action: String,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -74,21 +74,21 @@ impl Error {
     }
 }
 
-/// What a control plane is to be like.
+/// The options of a control plane.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Which etcd of the folder to run.
+pub struct ControlPlaneOptions {
+    /// The name of the etcd program in the folder.
     pub etcd: &'static str,
-    /// More arguments for kube-apiserver.
+    /// Additional arguments for kube-apiserver.
     pub arguments: Vec<String>,
-    /// The address at which the Service `kubernetes` finds the server; none on loopback.
+    /// The endpoint of the Service `kubernetes`; not a loopback address.
     pub advertise: IpAddr,
 }
 
 /// A running control plane. Dropping it kills both programs and removes their data.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Dropped before etcd: a server without etcd only complains.
+    // Dropped before etcd: a server without etcd only logs errors.
     server: Server,
     etcd: Etcd,
     pki: Pki,
@@ -100,9 +100,10 @@ impl ControlPlane {
     /// that thread.
     ///
     /// # Errors
-    /// If one of them does not get ready.
-    pub fn start(assets: &Assets, options: Options) -> Result<Self, Error> {
-        let folder = Folder::make().map_err(|source| Error::io("make a folder".into(), source))?;
+    /// If one of them does not become ready.
+    pub fn start(assets: &Assets, options: ControlPlaneOptions) -> Result<Self, Error> {
+        let folder =
+            Folder::make().map_err(|source| Error::io("create a folder".into(), source))?;
         let pki = Pki::new()?;
         let etcd = Etcd::start(assets.path(options.etcd), folder.path())?;
         let mut server = Server::new(assets.path("kube-apiserver"), &folder, &pki, options)?;
@@ -115,22 +116,22 @@ impl ControlPlane {
         })
     }
 
-    /// Where the server listens on loopback, IPv4.
+    /// The server's IPv4 address on loopback.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, PORT).into()
     }
 
-    /// The same, IPv6.
+    /// The server's IPv6 address on loopback.
     pub fn address_v6(&self) -> SocketAddr {
         (Ipv6Addr::LOCALHOST, PORT).into()
     }
 
-    /// The authority that signed the server and signs clients.
+    /// The certificate authority of server and clients.
     pub fn pki(&self) -> &Pki {
         &self.pki
     }
 
-    /// Where the data and logs of the programs are.
+    /// The folder of the programs' data and logs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -139,20 +140,20 @@ impl ControlPlane {
     ///
     /// # Errors
     /// If they cannot be used.
-    pub fn client(&self, credentials: Credentials) -> Result<Client, Error> {
+    pub fn client(&self, credentials: Credentials) -> Result<ApiClient, Error> {
         let authority = self.pki.authority();
-        Ok(Client::new(self.address(), &authority, credentials)?)
+        Ok(ApiClient::new(self.address(), &authority, credentials)?)
     }
 
-    /// A client that may do everything.
+    /// A client with all permissions.
     ///
     /// # Errors
-    /// If its certificate cannot be made.
-    pub fn admin(&self) -> Result<Client, Error> {
+    /// If its certificate cannot be created.
+    pub fn admin(&self) -> Result<ApiClient, Error> {
         self.client(Credentials::Certificate(self.server.admin().clone()))
     }
 
-    /// Writes a kubeconfig and what it names into a folder; answers with its path.
+    /// Writes a kubeconfig and the files it refers to into a folder; returns its path.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -165,13 +166,13 @@ impl ControlPlane {
         server::kubeconfig(folder, address, &self.pki.authority(), identity)
     }
 
-    /// The process number of kube-apiserver, while it runs.
+    /// The process ID of kube-apiserver, while it runs.
     pub fn server_process(&self) -> Option<u32> {
         self.server.process()
     }
 }
 
-/// What an administrator does, and what happens to machines.
+/// Restarts, and operations of an administrator.
 impl ControlPlane {
     /// Stops kube-apiserver.
     ///
@@ -184,12 +185,12 @@ impl ControlPlane {
     /// Starts kube-apiserver, and waits until it is ready.
     ///
     /// # Errors
-    /// If it does not get ready.
+    /// If it does not become ready.
     pub fn start_server(&mut self) -> Result<(), Error> {
         self.server.start()
     }
 
-    /// Accepts client certificates of one more authority, instead of the one that was given here before. The server notices by itself.
+    /// Trusts client certificates of an additional authority, instead of the previous additional one. The server reloads the file by itself.
     ///
     /// # Errors
     /// If its file cannot be written.
@@ -198,7 +199,7 @@ impl ControlPlane {
         server::trust(self.folder(), &both)
     }
 
-    /// Makes etcd forget all revisions before the present one.
+    /// Compacts etcd to the current revision.
     ///
     /// # Errors
     /// If etcd refuses.
@@ -206,25 +207,25 @@ impl ControlPlane {
         self.etcd.compact()
     }
 
-    /// Keeps a copy of all data. Both programs are stopped for that and started again.
+    /// Backs up all data. Both programs are restarted.
     ///
     /// # Errors
-    /// If the data cannot be copied, or one of the programs does not get ready.
+    /// If the data cannot be copied, or one of the programs does not become ready.
     pub fn back_up(&mut self) -> Result<(), Error> {
         self.offline(Etcd::back_up)
     }
 
-    /// Goes back to the copy. Both programs are stopped for that and started again.
+    /// Restores the backup. Both programs are restarted.
     ///
     /// # Errors
-    /// If the data cannot be copied, or one of the programs does not get ready.
+    /// If the data cannot be copied, or one of the programs does not become ready.
     pub fn restore(&mut self) -> Result<(), Error> {
         self.offline(Etcd::restore)
     }
 
     fn offline(&mut self, work: impl FnOnce(&Etcd) -> Result<(), Error>) -> Result<(), Error> {
         self.server.stop(Stop::Kill)?;
-        // It must not have to read its log of the time before.
+        // Its log must not be mixed with the previous one.
         self.etcd.stop(Stop::Term)?;
         work(&self.etcd)?;
         self.etcd.start_again()?;

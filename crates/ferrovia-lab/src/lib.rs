@@ -28,7 +28,7 @@
 //! Tools for any test:
 //! - [`folder`], [`waiting`], [`namespace`], [`plain_http`]: temporary folders, waiting for conditions, a network namespace, HTTP requests
 //! - [`cgroup`]: a memory limit, as containers have one
-//! - [`fuzz`]: mutated inputs for parsers
+//! - [`fuzz`]: mutated inputs for parsers; [`random`]: pseudo-random numbers
 //! - [`interrupt`]: Ctrl-C as a value, for programs that clean up before they exit
 //!
 //! Creating a world requires root. Without it [`world::World::new`] returns an error; no test is skipped.
@@ -54,6 +54,7 @@ pub mod namespace;
 mod neighbours;
 mod netns;
 pub mod plain_http;
+pub mod random;
 pub mod random_cluster;
 pub mod run;
 mod sctp;
@@ -68,6 +69,6 @@ pub use case::Case;
 pub use client::{Answer, Outcome};
 pub use flow::Line;
 pub use folder::Folder;
-pub use layout::{Place, Pod, Protocol, Role};
+pub use layout::{ClientHost, Pod, Protocol, Role};
 pub use run::{Patience, Session};
 pub use world::{Spec, World};

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// A test that takes longer hangs.
+/// A test that takes longer fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Runs a test in a fresh network namespace and answers with what it returns. The namespace belongs to a thread made for it and goes with
-/// it, and with the threads it started, so there is nothing to clean up.
+/// Runs a test in a new network namespace and returns its result. The namespace belongs to a new thread and is removed with it, and with
+/// the threads that it started.
 ///
 /// # Panics
-/// With the test's words, if it panics; if it hangs; or without root.
+/// With the test's message, if it panics; if it hangs; or without root.
 pub fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -25,57 +25,57 @@ pub fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static
     });
     match receiver.recv_timeout(PATIENCE) {
         Ok(value) => value,
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        // The thread panicked: so do we, with its words.
+        Err(RecvTimeoutError::Timeout) => panic!("the test timed out"),
+        // The thread panicked: propagate its panic.
         Err(RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => resume_unwind(panic),
-            Ok(()) => panic!("a test ended without a result"),
+            Ok(()) => panic!("the test returned no result"),
         },
     }
 }
 
-/// Moves this thread, and no other, into a fresh network namespace.
+/// Moves only this thread into a new network namespace.
 ///
 /// # Panics
 /// Without root.
 pub fn enter_new() {
     if let Err(error) = sys::enter_new_network() {
-        panic!("cannot make a network namespace ({error}): run as root");
+        panic!("cannot create a network namespace: {error}; run as root");
     }
 }
 
-/// Makes this thread, and no other, an ordinary user's.
+/// Changes only this thread to an unprivileged user.
 ///
 /// # Panics
-/// If it is one already.
-pub fn give_up_rights() {
+/// If the thread is unprivileged already.
+pub fn drop_privileges() {
     if let Err(error) = sys::become_nobody() {
         panic!("cannot change the user: {error}");
     }
 }
 
-/// Runs a command in this thread's namespace; answers with what it printed. Words are separated by spaces; there is no quoting.
+/// Runs a command in this thread's namespace; returns its standard output. Arguments are separated by spaces, without quoting.
 ///
 /// # Panics
-/// With the command's words, if it fails.
+/// With the command's standard error, if it fails.
 pub fn run(command: &str) -> String {
     feed(command, "")
 }
 
-/// The same with an input.
+/// Like [`run`], with standard input.
 ///
 /// # Panics
-/// With the command's words, if it fails.
+/// With the command's standard error, if it fails.
 pub fn feed(command: &str, input: &str) -> String {
     let mut words = command.split_whitespace();
     let program = words.next().unwrap_or_default();
     succeed(Command::new(program).args(words), input)
 }
 
-/// Runs a command with an input, and answers with what it printed.
+/// Runs a command with standard input; returns its standard output.
 ///
 /// # Panics
-/// With the command's words, if it fails.
+/// With the command's standard error, if it fails.
 pub fn succeed(command: &mut Command, input: &str) -> String {
     let mut child = command
         .stdin(Stdio::piped())
@@ -85,7 +85,7 @@ pub fn succeed(command: &mut Command, input: &str) -> String {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let stdin = child.stdin.take();
     let text = input.to_owned();
-    // In a thread of its own: the command may be busy complaining meanwhile. If it stops reading, its status says why.
+    // In its own thread: the command may write errors before it has read everything. If it stops reading, its status shows why.
     let feeder = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(text.as_bytes())));
     let output = child
         .wait_with_output()
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_run_in_the_namespace_and_may_be_fed() {
+    fn runs_programs_in_the_namespace_with_input() {
         let links = in_namespace(|| run("ip -oneline link"));
         assert_eq!(links.lines().count(), 1, "{links}");
         assert_eq!(feed("cat -", "text"), "text");
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "nonsense")]
-    fn a_command_that_fails_says_why() {
+    fn panics_with_the_error_of_a_failed_command() {
         run("ip nonsense");
     }
 }

@@ -3,7 +3,6 @@
 //! A seed determines a cluster, so that failures can be reproduced. Names and addresses are those of the lab, where flows through the
 //! cluster can be run with real packets. Few addresses and ports are used, so that Services conflict with each other.
 
-mod random;
 mod services;
 mod slices;
 
@@ -12,7 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-pub use random::Random;
+use crate::random::Random;
+
 use services::RandomService;
 
 /// An IPv4 and an IPv6 value.

@@ -1,17 +1,16 @@
-//! A whole kernel of our own as an ordinary process: user-mode Linux, for what the machine's kernel lacks.
+//! User-mode Linux: a kernel as an ordinary process, for features that the machine's kernel lacks.
 //!
 //! [`Machine::run`] boots it with the machine's files as its root (read-only, by hostfs), loads the modules of `modules.rs`, runs one program
-//! as root and brings back its output and exit code. Whatever the program does to network, settings and modules is gone afterwards: nothing
-//! of it reaches the machine.
+//! as root and returns its output and exit code. Changes of network, settings and modules do not affect the machine.
 //!
-//! There is no image and no init of another project. The calling program is the guest's first process too, which is why its `main` must
-//! begin with [`become_init_if_asked`]. [`suite::main`] does all of this for a test binary: outside it boots, inside it runs the tests.
+//! There is no image and no separate init. The calling program is also the guest's first process, so its `main` must begin with
+//! [`become_init_if_asked`]. [`suite::main`] does all of this for a test binary: outside it boots, inside it runs the tests.
 //!
-//! - `boot`: the outer side, a process to start, listen to and end.
+//! - `boot`: the outer side, which starts the guest, reads its output and stops it.
 //! - `init`: the inner side, process 1.
-//! - `job`: what the one tells the other.
+//! - `job`: the program to run, passed from the outer to the inner side.
 //! - `modules`: which modules are loaded, and in what order.
-//! - `xstate`: what it needs on processors that are newer than it.
+//! - `xstate`: a workaround for processors that are newer than it.
 //! - [`suite`]: tests that run inside.
 
 mod boot;

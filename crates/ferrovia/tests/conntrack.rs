@@ -70,7 +70,7 @@ fn removed(reports: &Receiver<Cleaned>) -> usize {
 }
 
 #[test]
-fn what_is_submitted_is_cleaned_up_and_told() {
+fn cleans_up_and_reports_what_is_submitted() {
     in_namespace(|| {
         create([flow(1, SERVICE, OLD), flow(2, SERVICE, NEW)].into_iter()).unwrap();
         let (cleaner, reports) = started();
@@ -108,7 +108,7 @@ fn a_flow_that_newer_rules_made_is_not_taken_for_stale() {
 }
 
 #[test]
-fn submitting_waits_for_nobody() {
+fn submitting_does_not_block() {
     in_namespace(|| {
         create((1..2000).map(|n| flow(n, SERVICE, OLD))).unwrap();
         let (cleaner, reports) = started();

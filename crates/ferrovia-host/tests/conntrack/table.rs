@@ -7,7 +7,7 @@ use ferrovia_host::conntrack::{Deleter, FlowKey, Reader, SentTo};
 use ferrovia_lab::conntrack::cleanup::at;
 use ferrovia_lab::conntrack::{ConntrackEntry, SCTP, TCP, create};
 
-use crate::support::{entries, give_up_rights, in_namespace, run, udp_flows};
+use crate::support::{drop_privileges, entries, in_namespace, run, udp_flows};
 
 fn keys(family: Family, sent_to: SentTo) -> Vec<FlowKey> {
     let mut keys = Vec::new();
@@ -205,7 +205,7 @@ fn a_flow_that_packets_made_is_read_and_deleted_like_any_other() {
 #[test]
 fn without_the_right_the_error_says_what_was_tried() {
     in_namespace(|| {
-        give_up_rights();
+        drop_privileges();
         let read = Reader::open()
             .and_then(|mut reader| reader.each(Family::V4, SentTo::Anywhere, |_| {}))
             .unwrap_err();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::TestNode;
 use crate::Role;
-use crate::plain_http::{Reply, try_request};
+use crate::plain_http::{HttpResponse, try_request};
 use crate::waiting::wait;
 
 /// The address of the health server, as kube-proxy has it.
@@ -94,7 +94,7 @@ impl TestNode {
 /// Requests to the daemon's servers, from the node.
 impl TestNode {
     /// Sends a GET request. The error includes the daemon's log.
-    pub fn try_get(&self, address: &str, path: &str) -> Result<Reply, String> {
+    pub fn try_get(&self, address: &str, path: &str) -> Result<HttpResponse, String> {
         let address: SocketAddr = address.parse().expect("an address and port");
         let _inside = self
             .world

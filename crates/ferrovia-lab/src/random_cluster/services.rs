@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{DualStack, NODE_ADDRESSES, Random};
+use super::{DualStack, NODE_ADDRESSES};
+use crate::random::Random;
 
 /// External addresses: three outside of the cluster, one of the node, and one that may be a cluster IP of another Service.
 const EXTERNAL: [DualStack; 5] = [

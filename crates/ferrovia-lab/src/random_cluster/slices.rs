@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::services::RandomPort;
-use super::{DualStack, NODE, NODE_ADDRESSES, Random};
+use super::{DualStack, NODE, NODE_ADDRESSES};
+use crate::random::Random;
 
 /// Pods: three on the node under test, two on another one.
 const PODS: [(DualStack, &str); 5] = [

@@ -7,7 +7,7 @@
 //! it; `BLESS=1` writes the expected texts instead of comparing them.
 //!
 //! Random scenarios follow: clusters for which the trace predicts how packets are forwarded (`CASES=random/ CASES_RANDOM=200` runs two
-//! hundred of them, `CASES_RANDOM=200..400` others), and sequences of changes (`CASES=changes/`).
+//! hundred of them, `CASES_RANDOM=200..400` others), and sequences of changes (`CASES=random-changes/`).
 
 mod engine_node;
 mod objects;
@@ -192,7 +192,7 @@ impl fmt::Display for Scenario {
         match self {
             Self::File(file) => file.display().fmt(f),
             Self::RandomCluster(seed) => write!(f, "random/{seed}"),
-            Self::RandomChanges(seed) => write!(f, "changes/{seed}"),
+            Self::RandomChanges(seed) => write!(f, "random-changes/{seed}"),
         }
     }
 }

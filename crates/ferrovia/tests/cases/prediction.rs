@@ -33,18 +33,20 @@ pub(crate) fn packet(ground: &Ground<'_>, route: &Route) -> Packet {
         let text = if to.is_ipv4() { v4 } else { v6 };
         text.parse().expect("an address")
     };
-    let (place, usual) = match route.place {
-        layout::Place::Node => {
+    let (place, usual) = match route.host {
+        layout::ClientHost::Node => {
             let primary = NODE_ADDRESSES
                 .into_iter()
                 .find(|ip| ip.is_ipv4() == to.is_ipv4());
             let primary = primary.expect("the node has both families");
             (Place::Node, ground.node_source(to, primary))
         }
-        layout::Place::Node2 => (Place::Outside, like("198.51.100.20", "2001:db8:51::20")),
-        layout::Place::Outside => (Place::Outside, like("192.0.2.9", "2001:db8:2::9")),
-        layout::Place::Pod(pod) if Pod::LOCAL.contains(&pod) => (Place::LocalPod, pod.address(to)),
-        layout::Place::Pod(pod) => (Place::RemotePod, pod.address(to)),
+        layout::ClientHost::Node2 => (Place::Outside, like("198.51.100.20", "2001:db8:51::20")),
+        layout::ClientHost::Outside => (Place::Outside, like("192.0.2.9", "2001:db8:2::9")),
+        layout::ClientHost::Pod(pod) if Pod::LOCAL.contains(&pod) => {
+            (Place::LocalPod, pod.address(to))
+        }
+        layout::ClientHost::Pod(pod) => (Place::RemotePod, pod.address(to)),
     };
     Packet {
         source: route.from.unwrap_or(usual),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ferrovia_core::family::Family;
-use ferrovia_lab::random_cluster::Random;
+use ferrovia_lab::random::Random;
 use ferrovia_lab::{Spec, World};
 
 use crate::engine_node::{EngineNode, ModeVariant};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::control_plane::{Ask, Assets, Client, Credentials, Pki};
+use ferrovia_lab::control_plane::{ApiClient, ApiRequest, Assets, Credentials, Pki};
 use ferrovia_lab::daemon::OWNER_TABLE;
 use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::daemon::service_account::ServiceAccountVolume;
@@ -15,9 +15,9 @@ const TO_A: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080";
 const TO_X: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080";
 
 /// Waits until the server answers a client with this code, or with another one.
-fn wait_for_code(cluster: &Cluster, client: &Client, is_wanted: impl Fn(u16) -> bool) {
+fn wait_for_code(cluster: &Cluster, client: &ApiClient, is_wanted: impl Fn(u16) -> bool) {
     wait(|| {
-        let reply = cluster.inside(|| client.ask(&Ask::get("/api/v1/services?limit=1")));
+        let reply = cluster.inside(|| client.ask(&ApiRequest::get("/api/v1/services?limit=1")));
         let code = reply.map_err(|error| error.to_string())?.head.code;
         is_wanted(code)
             .then_some(())
@@ -25,7 +25,7 @@ fn wait_for_code(cluster: &Cluster, client: &Client, is_wanted: impl Fn(u16) -> 
     });
 }
 
-fn client(cluster: &Cluster, credentials: Credentials) -> Client {
+fn client(cluster: &Cluster, credentials: Credentials) -> ApiClient {
     cluster.on_plane(|plane| plane.client(credentials))
 }
 
@@ -39,7 +39,11 @@ fn new_token(cluster: &Cluster) -> String {
     let target = "/api/v1/namespaces/kube-system/serviceaccounts/kube-proxy/token";
     let body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let reply = cluster.ask(&Ask::send("POST", target, body.to_string().as_bytes()));
+    let reply = cluster.ask(&ApiRequest::send(
+        "POST",
+        target,
+        body.to_string().as_bytes(),
+    ));
     let token = reply["status"]["token"].as_str();
     token.expect("the server issues tokens").to_owned()
 }
@@ -61,7 +65,7 @@ pub(crate) fn follows_a_projected_service_account_token(assets: &Assets) {
 
     // Tokens of an account that was deleted are not accepted, whatever its successor's name.
     let account = "/api/v1/namespaces/kube-system/serviceaccounts/kube-proxy";
-    cluster.ask(&Ask::send("DELETE", account, &[]));
+    cluster.ask(&ApiRequest::send("DELETE", account, &[]));
     volume.project(&new_token(&cluster), &authority);
     let old = client(&cluster, Credentials::Token(first));
     wait_for_code(&cluster, &old, |code| code == 401);
@@ -193,7 +197,11 @@ fn crowd(cluster: &Cluster) {
             "data": {"data": data},
         });
         let target = "/api/v1/namespaces/default/configmaps";
-        cluster.ask(&Ask::send("POST", target, object.to_string().as_bytes()));
+        cluster.ask(&ApiRequest::send(
+            "POST",
+            target,
+            object.to_string().as_bytes(),
+        ));
     }
 }
 
@@ -206,7 +214,7 @@ pub(crate) fn waits_out_a_server_that_answers_429(assets: &Assets) {
     // A list that is not read keeps its place.
     let mut held = cluster.inside(|| holder.connect()).expect("it connects");
     wait(|| {
-        let begun = held.begin(&Ask::get("/api/v1/configmaps"));
+        let begun = held.begin(&ApiRequest::get("/api/v1/configmaps"));
         match begun.map_err(|error| error.to_string())?.code {
             200 => Ok(()),
             code => {

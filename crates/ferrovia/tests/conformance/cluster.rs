@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferrovia_lab::Role;
 use ferrovia_lab::control_plane::{
-    Ask, Assets, Client, ControlPlane, Identity, Options, Relay, Reply, Stop,
+    ApiClient, ApiRequest, ApiResponse, Assets, ControlPlane, ControlPlaneOptions, Identity, Relay,
+    Stop,
 };
 use ferrovia_lab::daemon::TestNode;
 use ferrovia_lab::layout::NODE_ADDRESSES;
@@ -23,7 +24,7 @@ pub(crate) struct Cluster {
     // Dropped in this order: clients before servers, all before their namespaces.
     pub(crate) relay: Relay,
     plane: Mutex<ControlPlane>,
-    pub(crate) admin: Client,
+    pub(crate) admin: ApiClient,
     pub(crate) node: TestNode,
 }
 
@@ -36,7 +37,7 @@ impl Cluster {
     /// Like [`Self::new`], with another etcd and additional arguments for kube-apiserver.
     pub(crate) fn with(assets: &Assets, etcd: &'static str, arguments: &[&str]) -> Self {
         let node = TestNode::new(FERROVIA);
-        let options = Options {
+        let options = ControlPlaneOptions {
             etcd,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             advertise: NODE_ADDRESSES[0],
@@ -121,7 +122,11 @@ impl Cluster {
         self.node.start_as_kube_proxy_without_waiting();
     }
 
-    pub(crate) fn get(&self, address: &str, path: &str) -> Result<plain_http::Reply, String> {
+    pub(crate) fn get(
+        &self,
+        address: &str,
+        path: &str,
+    ) -> Result<plain_http::HttpResponse, String> {
         self.node.try_get(address, path)
     }
 
@@ -137,7 +142,7 @@ impl Cluster {
 /// Objects of the API.
 impl Cluster {
     /// Sends a request as administrator; it must succeed.
-    pub(crate) fn ask(&self, ask: &Ask<'_>) -> Value {
+    pub(crate) fn ask(&self, ask: &ApiRequest<'_>) -> Value {
         let reply = self.try_ask(ask);
         let is_ok = (200..300).contains(&reply.head.code);
         assert!(is_ok, "{} {}: {}", ask.method, ask.target, reply.json());
@@ -145,7 +150,7 @@ impl Cluster {
     }
 
     /// Sends a request as administrator.
-    pub(crate) fn try_ask(&self, ask: &Ask<'_>) -> Reply {
+    pub(crate) fn try_ask(&self, ask: &ApiRequest<'_>) -> ApiResponse {
         self.inside(|| self.admin.ask(ask))
             .unwrap_or_else(|error| panic!("{} {}: {error}", ask.method, ask.target))
     }
@@ -161,9 +166,9 @@ impl Cluster {
     pub(crate) fn apply_object(&self, object: &Value) {
         let target = format!("{}?fieldManager=lab&force=true", path(object));
         let body = object.to_string();
-        self.ask(&Ask {
+        self.ask(&ApiRequest {
             content_type: "application/apply-patch+yaml",
-            ..Ask::send("PATCH", &target, body.as_bytes())
+            ..ApiRequest::send("PATCH", &target, body.as_bytes())
         });
     }
 
@@ -174,15 +179,15 @@ impl Cluster {
         let [v4, _, v6, _] = NODE_ADDRESSES;
         let addresses = [v4, v6].map(|ip| json!({"type": "InternalIP", "address": ip}));
         let body = json!({"status": {"addresses": addresses}}).to_string();
-        self.ask(&Ask {
+        self.ask(&ApiRequest {
             content_type: "application/merge-patch+json",
-            ..Ask::send("PATCH", "/api/v1/nodes/node-1/status", body.as_bytes())
+            ..ApiRequest::send("PATCH", "/api/v1/nodes/node-1/status", body.as_bytes())
         });
     }
 
     pub(crate) fn delete_service(&self, name: &str) {
         let target = format!("/api/v1/namespaces/default/services/{name}");
-        self.ask(&Ask::send("DELETE", &target, &[]));
+        self.ask(&ApiRequest::send("DELETE", &target, &[]));
     }
 }
 

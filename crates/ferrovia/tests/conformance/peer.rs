@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ferrovia_lab::Role;
-use ferrovia_lab::control_plane::{Ask, Assets};
+use ferrovia_lab::control_plane::{ApiRequest, Assets};
 use ferrovia_lab::daemon::kube_proxy::HEALTH;
 use ferrovia_lab::waiting::wait;
 use serde_json::json;
@@ -29,9 +29,9 @@ pub(crate) fn forwards_as_kube_proxy_does(assets: &Assets) {
                 .replace("203.0.113.3", "203.0.113.4"),
         };
         let target = format!("/api/v1/namespaces/default/services/{name}/status");
-        cluster.ask(&Ask {
+        cluster.ask(&ApiRequest {
             content_type: "application/merge-patch+json",
-            ..Ask::send("PATCH", &target, body.as_bytes())
+            ..ApiRequest::send("PATCH", &target, body.as_bytes())
         });
     }
     let kube_proxy = assets.path("kube-proxy");

@@ -66,9 +66,9 @@ fn commands_ask_the_daemon_that_runs() {
             "--no-kernel",
         ],
     );
-    let told: Value = serde_json::from_str(&said).expect("it is JSON");
-    assert_eq!((code, &told["cause"]), (10, &json!("no-such-port")));
-    assert_eq!(told["kernel"], Value::Null);
+    let printed: Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!((code, &printed["cause"]), (10, &json!("no-such-port")));
+    assert_eq!(printed["kernel"], Value::Null);
     let (code, said, _) = ask(&node, &["plan", "service/default/web", "--family=ipv4"]);
     assert!(
         code == 0 && said.contains("10.96.0.10 . tcp . 80") && !said.contains("postrouting"),
@@ -93,7 +93,7 @@ fn commands_ask_the_daemon_that_runs() {
 }
 
 #[test]
-fn connections_that_are_tracked_are_told() {
+fn lists_tracked_connections() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     running(&node, &[]);
@@ -102,7 +102,7 @@ fn connections_that_are_tracked_are_told() {
     assert_eq!(code, 0, "{said}");
     assert!(
         said.contains("is answered by 10.244.2.10:8080"),
-        "no connection of the pod's is told:\n{said}"
+        "no connection of the pod's is printed:\n{said}"
     );
 }
 
@@ -135,7 +135,7 @@ fn a_pod_goes_by_its_name() {
             "{said}"
         );
     }
-    // One name, two addresses: nobody can say which is meant.
+    // One name, two addresses: it is ambiguous.
     let more = service("more", 11, 30081, &["2.11"]);
     let pod = "2.11'], targetRef: { kind: Pod, name: web-0 }, ";
     node.write("more.yaml", &more.replace("2.11'], ", pod));
@@ -154,7 +154,7 @@ fn the_userspace_mode_is_compared_by_the_process_that_listens() {
         &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"],
     );
     node.write("web.yaml", &web(&["1.10", "2.10"]));
-    // What somebody damages is not mended before it was looked at.
+    // Damaged rules must not be repaired before they are inspected.
     running(
         &node,
         &["--proxy-mode=userspace", "--iptables-sync-period=1h"],

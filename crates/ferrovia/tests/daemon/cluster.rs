@@ -24,11 +24,11 @@ mod start;
 use std::net::TcpListener;
 
 use ferrovia_lab::Role;
-use ferrovia_lab::apiserver::{ApiServer, Auth, Kind, Options, sample};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, Kind, sample};
 use ferrovia_lab::daemon::TestNode;
 use ferrovia_lab::daemon::manifests::service;
 use ferrovia_lab::layout::NODE_ADDRESSES;
-use ferrovia_lab::plain_http::Reply;
+use ferrovia_lab::plain_http::HttpResponse;
 use ferrovia_lab::waiting::wait;
 use serde_json::Value;
 
@@ -43,13 +43,13 @@ struct Cluster {
 impl Cluster {
     /// A cluster with a Node and nothing else.
     fn new() -> Self {
-        let cluster = Self::with(Options::default());
+        let cluster = Self::with(ApiServerOptions::default());
         cluster.apply_node(|_| {});
         cluster
     }
 
     /// A cluster without objects.
-    fn with(mut options: Options) -> Self {
+    fn with(mut options: ApiServerOptions) -> Self {
         options.tls = true;
         options.auth = Auth::TokenFile;
         let node = TestNode::new(FERROVIA);
@@ -106,14 +106,14 @@ impl Cluster {
     }
 
     /// Sends a GET request to one of the daemon's servers, from the node.
-    fn get(&self, address: &str, path: &str) -> Reply {
+    fn get(&self, address: &str, path: &str) -> HttpResponse {
         self.node
             .try_get(address, path)
             .unwrap_or_else(|problem| panic!("{problem}"))
     }
 
     /// Repeats a GET request until the response has this status code.
-    fn get_soon(&self, address: &str, path: &str, code: u16) -> Reply {
+    fn get_soon(&self, address: &str, path: &str, code: u16) -> HttpResponse {
         let mut last = None;
         wait(|| {
             let reply = self.node.try_get(address, path)?;

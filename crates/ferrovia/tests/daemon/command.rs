@@ -113,7 +113,7 @@ fn without_the_capability_the_error_names_it() {
 }
 
 #[test]
-fn help_explains_and_version_tells() {
+fn prints_help_and_version() {
     let help = text(&ferrovia(&["--help"]));
     for word in ["run", "plan", "counters", "cleanup", "CAP_NET_ADMIN"] {
         assert!(help.contains(word), "{help}");

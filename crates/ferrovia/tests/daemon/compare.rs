@@ -72,17 +72,17 @@ fn verify_and_diff_find_damage_of_every_kind() {
 }
 
 #[test]
-fn differences_are_told_as_json() {
+fn prints_differences_as_json() {
     let node = written();
     node.feed("nft", &["-f", "-"], "flush map ip ferrovia endpoints");
     let (code, said) = look(&node, &["diff", "-o", "json"]);
     assert_eq!(code, 1, "{said}");
-    let told: Value = serde_json::from_str(&said).expect("it is JSON");
+    let printed: Value = serde_json::from_str(&said).expect("it is JSON");
     assert_eq!(
-        (&told["mode"], &told["same"]),
+        (&printed["mode"], &printed["same"]),
         (&json!("nftables"), &json!(false))
     );
-    let difference = &told["families"][0]["differences"][0];
+    let difference = &printed["families"][0]["differences"][0];
     assert_eq!(difference["kind"], "missing");
     assert_eq!(difference["place"], "map ip ferrovia endpoints");
     let wanted = difference["wanted"][0].as_str().expect("it is text");

@@ -93,7 +93,7 @@ fn what_would_switch_everything_off_goes() {
 }
 
 #[test]
-fn a_table_that_cannot_be_mended_is_made_anew() {
+fn recreates_a_table_that_cannot_be_repaired() {
     let node = TestNode::new(FERROVIA);
     // A chain of ours that is attached where it must not be, and a set that holds one element.
     node.feed(

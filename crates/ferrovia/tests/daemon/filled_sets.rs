@@ -12,9 +12,9 @@ use ferrovia_lab::daemon::TestNode;
 use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::flood::spoof_udp;
 use ferrovia_lab::waiting::wait;
-use ferrovia_lab::{Outcome, Place, Pod, Protocol, Role};
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol, Role};
 
-use super::counters::{Counts, call, told as counted};
+use super::counters::{Counts, call, counts as counted};
 use crate::FERROVIA;
 
 /// The keys of a set's IPv4 entries.
@@ -104,7 +104,7 @@ fn packets_to_other_addresses_at_a_node_ports_number_are_not_counted() {
         }
     }
     let mut expected = Counts::new();
-    let (from, to) = (Place::Pod(Pod::C), "198.51.100.10:30053");
+    let (from, to) = (ClientHost::Pod(Pod::C), "198.51.100.10:30053");
     call(
         &node,
         from,
@@ -128,7 +128,7 @@ fn a_full_set_of_counts_makes_room_and_keeps_the_others() {
     node.start();
     let mut expected = Counts::from([("10.96.0.10:80/tcp".to_owned(), 0)]);
     let mut call = |to: &str| {
-        let from = Place::Outside;
+        let from = ClientHost::Outside;
         let label = "node port 30080/tcp";
         call(&node, from, to, Protocol::Tcp, label, &mut expected);
         expected.clone()

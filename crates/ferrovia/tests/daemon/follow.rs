@@ -61,7 +61,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
         &["1.12"],
     ] {
         node.write("web.yaml", &web(pods));
-        // pod-d calls: it is nobody's endpoint.
+        // pod-d calls: it is not an endpoint.
         let endpoints: Vec<_> = pods
             .iter()
             .map(|pod| format!("10.244.{pod}:8080"))

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use ferrovia_lab::Role;
-use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions};
 use ferrovia_lab::daemon::TestNode;
 use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
@@ -82,17 +82,17 @@ fn a_trace_ends_with_a_code_for_its_outcome() {
 }
 
 #[test]
-fn a_trace_is_told_as_json() {
+fn prints_a_trace_as_json() {
     let node = written();
     let (_, said) = look(
         &node,
         &["trace", "-o", "json", "10.244.1.12", "10.96.0.10:80"],
     );
-    let told: Value = serde_json::from_str(&said).expect("it is JSON");
-    assert_eq!(told["outcome"], "delivered");
-    assert_eq!(told["service"]["name"], "web");
-    assert_eq!(told["endpoints"].as_array().map(Vec::len), Some(2));
-    let objects = told["kernel"].as_array().expect("the kernel was asked");
+    let printed: Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!(printed["outcome"], "delivered");
+    assert_eq!(printed["service"]["name"], "web");
+    assert_eq!(printed["endpoints"].as_array().map(Vec::len), Some(2));
+    let objects = printed["kernel"].as_array().expect("the kernel was asked");
     assert!(
         objects
             .iter()
@@ -206,7 +206,7 @@ fn a_trace_from_a_folder_misses_nothing() {
             "kind: Service\nmetadata: {{ name: {name} }}\nspec: {{ clusterIP: {ip}, ports: [{{ port: 80 }}] }}\n"
         )
     };
-    // Of two definitions the first counts, so nobody has 10.96.0.78.
+    // Of two definitions the first counts, so no Service has 10.96.0.78.
     node.write("a.yaml", &at("twice", "10.96.0.77"));
     node.write("b.yaml", &at("twice", "10.96.0.78"));
     node.write("odd.yaml", &at("odd", "10.96.000.079"));
@@ -244,7 +244,7 @@ fn a_trace_from_a_folder_misses_nothing() {
 
 #[test]
 fn objects_may_come_from_an_api_server() {
-    let server = ApiServer::start(Options::default()).expect("the server starts");
+    let server = ApiServer::start(ApiServerOptions::default()).expect("the server starts");
     let put = server.apply(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},
         "spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]},

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output};
 
 use ferrovia_lab::daemon::manifests::{service, web};
 use ferrovia_lab::daemon::{TestNode, answered_throughout, parse_flows};
-use ferrovia_lab::plain_http::{Reply, try_request};
+use ferrovia_lab::plain_http::{HttpResponse, try_request};
 use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Folder, Role, Session};
 
@@ -61,7 +61,7 @@ impl<'n> Second<'n> {
         });
     }
 
-    fn get(&self, path: &str) -> Option<Reply> {
+    fn get(&self, path: &str) -> Option<HttpResponse> {
         let _inside = self.node.world.enter(Role::Node).expect("it can be");
         let address: SocketAddr = HEALTH.parse().expect("an address");
         try_request(address, "GET", path, &[], "").ok()

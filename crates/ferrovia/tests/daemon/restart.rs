@@ -129,7 +129,7 @@ fn what_a_broken_file_gave_before_survives_a_restart() {
     node.write("new.yaml", &service("new", 12, 30082, &["2.10"]));
     node.expect_soon("pod-c > 10.96.0.12:80 => 10.244.2.10:8080");
     node.expect(ANSWERS);
-    // Mended to something else: what nobody wants any more goes.
+    // Repaired to another state: rules that are no longer desired are removed.
     node.write("web.yaml", &service("other", 13, 30083, &["2.10"]));
     node.expect_soon("pod-c > 10.96.0.13:80 => 10.244.2.10:8080\npod-c > 10.96.0.10:80 => dropped");
 }

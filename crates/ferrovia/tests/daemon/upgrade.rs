@@ -21,7 +21,7 @@ use ferrovia_lab::client::{Call, Caller, PATIENCE};
 use ferrovia_lab::daemon::{TestNode, answered_throughout};
 use ferrovia_lab::{Outcome, Protocol, Role};
 
-use super::counters::{Counts, told as counted};
+use super::counters::{Counts, counts as counted};
 use super::filled_sets::{Client, endpoint};
 use crate::FERROVIA;
 
@@ -164,7 +164,7 @@ impl Before {
 
     /// Nothing was lost: one more call of each client goes where the first went, and is counted with it.
     fn check(mut self, node: &TestNode) {
-        let echo = self.connection.again(PATIENCE);
+        let echo = self.connection.repeat(PATIENCE);
         echo.expect("the connection lives on");
         assert_eq!(counts(node), self.counts, "{}", node.log());
         assert_eq!(clients(node), self.endpoints, "{}", node.log());

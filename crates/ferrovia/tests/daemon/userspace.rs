@@ -188,7 +188,7 @@ fn bound_portals_need_no_rules() {
     node.on_node("ip", &["address", "add", "198.51.100.12/32", "dev", "lo"]);
     node.expect_soon("node > 198.51.100.12:30080 => 10.244.2.10:8080 masq");
     node.expect("pod-c > 10.96.0.10:30080 => refused");
-    // Addresses are there from before, and a port that nobody has is refused.
+    // The addresses exist already, and a closed port is refused.
     node.stop(libc::SIGKILL);
     node.expect("pod-c > 10.96.0.10:80 => refused");
     node.write("web.yaml", &service("web", 12, 30080, &["2.10"]));
@@ -213,7 +213,7 @@ fn bound_portals_need_no_rules() {
 }
 
 #[test]
-fn a_port_on_loopback_that_is_taken_is_told_and_tried_again() {
+fn reports_and_retries_a_loopback_port_in_use() {
     let node = TestNode::new(FERROVIA);
     let taken = {
         let _inside = node
@@ -281,7 +281,7 @@ fn an_interface_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_process_that_ends_at_once_serves_nobody() {
+fn serves_nothing_with_once() {
     let node = node();
     let mut command = in_mode(&node, "userspace");
     let output = command.arg("--once").output();
@@ -293,7 +293,7 @@ fn a_process_that_ends_at_once_serves_nobody() {
 }
 
 #[test]
-fn a_bound_port_that_is_taken_is_told_and_tried_again() {
+fn reports_and_retries_a_bind_portal_port_in_use() {
     let node = TestNode::new(FERROVIA);
     let taken = {
         let _inside = node

@@ -1,4 +1,4 @@
-//! Files of objects: an error always points into the file, and objects that could be read never make rules that a kernel would refuse.
+//! Manifest files: an error always has a position in the file, and valid objects never result in rules that the kernel would reject.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,12 +14,12 @@ use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::{Found, Planner as _};
 use ferrovia_core::store::{Event, Store};
 use ferrovia_core::wire::Kind;
-use ferrovia_lab::fuzz::Target;
+use ferrovia_lab::fuzz::FuzzTarget;
 use ferrovia_lab::layout::NODE_ADDRESSES;
 
 use super::corpus;
 
-/// Pieces that mean something to the parsers, and to what comes after them.
+/// Tokens of the parsers and of later stages.
 const PIECES: &[&[u8]] = &[
     b"---\n",
     b"...\n",
@@ -64,9 +64,9 @@ const PIECES: &[&[u8]] = &[
 ];
 
 #[test]
-fn hostile_files_give_objects_or_an_error_inside_the_file() {
+fn mutated_files_give_objects_or_an_error_with_a_position() {
     let folder = corpus("manifest");
-    let target = Target {
+    let target = FuzzTarget {
         name: "manifests",
         corpus: &folder,
         pieces: PIECES,
@@ -77,7 +77,7 @@ fn hostile_files_give_objects_or_an_error_inside_the_file() {
         let format = Format::of(Path::new(&seed.name)).unwrap();
         let objects = check(bytes, format);
         if !objects.is_empty() {
-            rules_are_right(&settings, objects);
+            check_rules(&settings, objects);
         }
     });
 }
@@ -104,7 +104,7 @@ fn empty_cluster() -> Vec<Event> {
 }
 
 fn check(bytes: &[u8], format: Format) -> Vec<Event> {
-    // To YAML a carriage return alone ends a line, too.
+    // In YAML a carriage return alone ends a line, too.
     let is_end = |byte: &&u8| matches!(**byte, b'\n' | b'\r');
     let lines = 1 + bytes.iter().filter(is_end).count();
     match decode(bytes, format) {
@@ -130,8 +130,8 @@ fn check(bytes: &[u8], format: Format) -> Vec<Event> {
     }
 }
 
-/// Strict stand-ins for the kernel take what both modes make of the objects.
-fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
+/// Strict simulators of the kernel accept the plans of both modes.
+fn check_rules(settings: &Settings, objects: Vec<Event>) {
     let mut store = Store::new(&settings.node_name);
     let mut builder = Builder::new(settings.clone());
     let addresses: [IpAddr; 4] = NODE_ADDRESSES;
@@ -162,7 +162,7 @@ fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
     }
 }
 
-/// Goes into a log.
+/// Asserts that a text fits on one line of a log.
 fn one_line(text: &str) {
     assert!(!text.contains(char::is_control), "{text:?}");
 }

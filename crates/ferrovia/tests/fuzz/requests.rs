@@ -10,7 +10,7 @@ use ferrovia::admin::client::Client;
 use ferrovia_lab::Role;
 use ferrovia_lab::daemon::TestNode;
 use ferrovia_lab::daemon::manifests::web;
-use ferrovia_lab::fuzz::Target;
+use ferrovia_lab::fuzz::FuzzTarget;
 
 use super::corpus;
 use crate::FERROVIA;
@@ -36,7 +36,7 @@ fn hostile_requests_end_nothing() {
     node.spawn(command);
     node.wait_until_ready();
     let folder = corpus("requests");
-    let target = Target {
+    let target = FuzzTarget {
         name: "requests",
         corpus: &folder,
         pieces: &[

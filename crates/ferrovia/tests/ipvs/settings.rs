@@ -1,4 +1,4 @@
-//! What is asked of the mode by flags, and what it tells by metrics.
+//! Flags and metrics of the mode.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -118,7 +118,7 @@ fn connections_are_counted() {
     });
 }
 
-/// What the daemon tells whoever scrapes it.
+/// The daemon's metrics.
 fn metrics(stage: &Stage) -> String {
     let _inside = stage.node.world.enter(Role::Node).unwrap();
     let mut stream = TcpStream::connect("127.0.0.1:10249").unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A node where nobody has said which iptables tools to use: the daemon has to find out that this kernel has only the one kind's rules.
+    /// A node without a hint which iptables tools to use: the daemon must detect that this kernel supports only the legacy tools.
     pub(crate) fn new() -> Self {
         Self {
             node: TestNode::new(FERROVIA),
@@ -122,7 +122,7 @@ impl Stage {
 
 /// The connection still works.
 pub(crate) fn expect_alive(call: &mut Call) {
-    call.again(PATIENCE).unwrap();
+    call.repeat(PATIENCE).unwrap();
 }
 
 /// Where a pod answers.

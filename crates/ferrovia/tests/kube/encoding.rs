@@ -7,22 +7,24 @@ use ferrovia_core::wire::protobuf::{
     EnvelopeMessage, MAGIC, MetadataMessage, RawMessage, ServiceMessage, StatusMessage,
     WatchEventMessage,
 };
-use ferrovia_lab::apiserver::{ApiServer, Fault, Kind, Options, StreamingLists, Target, sample};
+use ferrovia_lab::apiserver::{
+    ApiServer, ApiServerOptions, Fault, FaultTarget, Kind, WatchListSupport, sample,
+};
 use http::StatusCode;
 use prost::Message;
 
 use super::support::{
-    NODE, Source, Told, access_to, let_in, lists, requests, server, service, times, web,
+    NODE, Received, Source, access_to, let_in, lists, requests, server, service, times, web,
 };
 
 const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 /// A server that answers in this encoding to a client that would take either.
-fn answering(encoding: Encoding, streaming_lists: StreamingLists) -> ApiServer {
-    server(Options {
+fn answering(encoding: Encoding, watch_lists: WatchListSupport) -> ApiServer {
+    server(ApiServerOptions {
         protobuf: encoding == Encoding::Protobuf,
-        streaming_lists,
-        ..Options::default()
+        watch_lists,
+        ..ApiServerOptions::default()
     })
 }
 
@@ -42,7 +44,7 @@ fn accepted(server: &ApiServer) -> Vec<String> {
 }
 
 fn start() -> (ApiServer, Source) {
-    let server = server(Options::default());
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
     (server, source)
@@ -51,7 +53,7 @@ fn start() -> (ApiServer, Source) {
 #[test]
 fn objects_of_every_kind_are_understood_in_both_encodings() {
     in_both(|encoding| {
-        for lists in [StreamingLists::Served, StreamingLists::Forbidden] {
+        for lists in [WatchListSupport::Served, WatchListSupport::Forbidden] {
             let server = answering(encoding, lists);
             let addresses = ["198.51.100.1".parse().unwrap()];
             server.apply(sample::node(NODE, &addresses)).unwrap();
@@ -70,7 +72,7 @@ fn objects_of_every_kind_are_understood_in_both_encodings() {
 #[test]
 fn changes_and_relists_are_understood_in_both_encodings() {
     in_both(|encoding| {
-        let server = answering(encoding, StreamingLists::Served);
+        let server = answering(encoding, WatchListSupport::Served);
         server.apply(service("web", 80)).unwrap();
         server.apply(service("other", 80)).unwrap();
         let source = Source::listed(&server);
@@ -91,7 +93,7 @@ fn changes_and_relists_are_understood_in_both_encodings() {
 #[test]
 fn an_object_that_cannot_be_decoded_leaves_its_last_good_state_in_both_encodings() {
     in_both(|encoding| {
-        let server = answering(encoding, StreamingLists::Served);
+        let server = answering(encoding, WatchListSupport::Served);
         server.apply(service("web", 80)).unwrap();
         let source = Source::listed(&server);
         let mut bad = service("web", 81);
@@ -105,12 +107,12 @@ fn an_object_that_cannot_be_decoded_leaves_its_last_good_state_in_both_encodings
 
 #[test]
 fn configured_json_is_all_that_is_asked_for() {
-    let server = server(Options::default());
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     let mut access = access_to(&server);
     access.encoding = Encoding::Json;
     let source = Source::start(access, times());
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     assert!(source.read(|known| known.is(&web("web"), "80")));
     assert_eq!(accepted(&server), ["application/json"]);
 }
@@ -121,10 +123,10 @@ fn a_server_that_refuses_protobuf_is_asked_for_json_from_then_on() {
         StatusCode::NOT_ACCEPTABLE,
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
     ] {
-        let server = server(Options::default());
+        let server = server(ApiServerOptions::default());
         server.apply(service("web", 80)).unwrap();
-        server.inject_times(1, Target::list(Kind::Service), Fault::code(code));
-        server.inject_times(1, Target::watch(Kind::Service), Fault::code(code));
+        server.inject_times(1, FaultTarget::list(Kind::Service), Fault::code(code));
+        server.inject_times(1, FaultTarget::watch(Kind::Service), Fault::code(code));
         let source = Source::listed(&server);
         assert!(source.read(|known| known.is(&web("web"), "80")));
         // Other resources may have been asked for in between, so the refused request need not be in protobuf; the next ones are not.
@@ -249,7 +251,7 @@ fn an_error_event_in_protobuf_means_a_list() {
 
 #[test]
 fn a_list_in_protobuf_that_arrives_in_drops_is_whole() {
-    let server = answering(Encoding::Protobuf, StreamingLists::Forbidden);
+    let server = answering(Encoding::Protobuf, WatchListSupport::Forbidden);
     server.apply_many((0..20).map(sample::service)).unwrap();
     server.interfere(ferrovia_lab::apiserver::Interference::Drip {
         bytes: 301,

@@ -31,7 +31,7 @@ fn external_ips_are_served_only_where_they_are_allowed() {
          outside > 198.51.100.10:80 => refused
          pod-c > 192.0.2.77:80 => refused",
     );
-    // Kubernetes still allows them by default: this test would tell if nothing were caught anyway.
+    // Kubernetes still allows them by default: this shows that the test works.
     node.stop(libc::SIGTERM);
     node.start();
     node.expect(
@@ -48,14 +48,14 @@ fn external_ips_are_served_only_where_they_are_allowed() {
     );
 }
 
-/// CVE-2022-3294, CVE-2020-8562. A Node object with an address of somebody else must not make us answer for them.
+/// CVE-2022-3294, CVE-2020-8562. A Node object with a foreign address must not make this node answer for it.
 #[test]
 fn a_node_address_that_is_not_ours_catches_nothing() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.write(
         "node.yaml",
-        "kind: TestNode\nmetadata: { name: node-1 }\nstatus:\n  addresses:\n  - { type: InternalIP, address: 192.0.2.77 }\n",
+        "kind: Node\nmetadata: { name: node-1 }\nstatus:\n  addresses:\n  - { type: InternalIP, address: 192.0.2.77 }\n",
     );
     for mode in ["nftables", "iptables"] {
         let mut command = primary_only(&node);

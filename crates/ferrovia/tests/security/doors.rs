@@ -14,7 +14,7 @@ use crate::FERROVIA;
 
 const HEALTH: &str = "198.51.100.10:10256";
 
-/// CVE-2019-11248. The health port is open to load balancers, so to everybody: it tells health and nothing else, whatever is switched on.
+/// CVE-2019-11248. The health port is public, for load balancers: it serves only health, whatever is enabled.
 #[test]
 fn the_health_port_shows_health_and_nothing_else() {
     let node = TestNode::new(FERROVIA);
@@ -45,7 +45,7 @@ fn the_health_port_shows_health_and_nothing_else() {
         assert_eq!(code("GET", path), 404, "{path}");
         assert_eq!(code("PUT", path), 404, "{path}");
     }
-    // Metrics and the page are for this machine alone, unless somebody says otherwise.
+    // By default metrics and the page listen on loopback only.
     for port in [10249, 10247] {
         let open = TcpStream::connect(SocketAddr::new(address.ip(), port));
         assert!(open.is_err(), "{port} is open to the outside");

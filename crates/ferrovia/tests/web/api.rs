@@ -148,7 +148,7 @@ fn a_trace_says_where_a_packet_goes() {
 }
 
 #[test]
-fn the_kernel_is_told_over_the_socket_only() {
+fn shows_kernel_state_only_over_the_socket() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let trace = viewed.ask("trace?from=10.244.1.12&to=10.96.0.10:80&kernel=true");
     assert_eq!(trace["kernel"][0]["place"], "map ip ferrovia services");

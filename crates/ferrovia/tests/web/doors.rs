@@ -51,7 +51,7 @@ fn nothing_can_be_changed() {
 }
 
 #[test]
-fn every_answer_tells_browsers_to_be_careful() {
+fn every_response_has_security_headers() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     for path in ["/", "/nowhere", "/api/v1/overview", "/api/v1/nowhere"] {
         let reply = viewed.request("GET", path, &[]);

@@ -38,7 +38,7 @@ impl Listener {
 }
 
 #[test]
-fn a_change_is_told_to_those_who_listen() {
+fn sends_changes_to_subscribers() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mut listener = Listener::new(&viewed, "events?service=default/web");
     assert_eq!(listener.next("hello")["version"], env!("CARGO_PKG_VERSION"));
@@ -52,7 +52,7 @@ fn a_change_is_told_to_those_who_listen() {
 }
 
 #[test]
-fn rates_are_told_while_connections_come() {
+fn sends_rates_while_there_are_connections() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mut listener = Listener::new(&viewed, "events");
     listener.next("rates");

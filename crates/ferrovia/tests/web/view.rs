@@ -68,7 +68,7 @@ impl Viewed {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> http::Reply {
+    ) -> http::HttpResponse {
         let address: SocketAddr = PAGE.parse().expect("an address");
         let _inside = self
             .node

@@ -1,4 +1,4 @@
-//! The configuration file changes while the daemon runs: whoever started it is to start it again.
+//! The configuration file changes while the daemon runs: it exits, and its supervisor restarts it.
 
 use std::fs;
 use std::io::Write;

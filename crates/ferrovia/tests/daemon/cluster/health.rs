@@ -1,9 +1,9 @@
-//! What load balancers and the kubelet are told.
+//! Health checks of load balancers and the kubelet.
 
 use ferrovia_lab::Role;
 use ferrovia_lab::daemon::kube_proxy::HEALTH;
 use ferrovia_lab::daemon::manifests::{service, web};
-use ferrovia_lab::plain_http::{Reply, get};
+use ferrovia_lab::plain_http::{HttpResponse, get};
 use ferrovia_lab::waiting::wait;
 use serde_json::{Value, json};
 
@@ -18,12 +18,12 @@ pub(super) fn local(name: &str, pods: &[&str]) -> String {
     )
 }
 
-fn body(reply: &Reply) -> Value {
+fn body(reply: &HttpResponse) -> Value {
     serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("not JSON: {reply:?}"))
 }
 
 /// The names in an object, in their order.
-fn keys(reply: &Reply) -> Vec<String> {
+fn keys(reply: &HttpResponse) -> Vec<String> {
     let names = [
         "lastUpdated",
         "currentTime",
@@ -41,7 +41,7 @@ fn keys(reply: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn health_is_told_to_all_sides_in_kube_proxys_words() {
+fn serves_health_as_kube_proxy_does() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();

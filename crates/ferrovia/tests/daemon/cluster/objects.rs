@@ -1,6 +1,6 @@
 //! From the API to the packets.
 
-use ferrovia_lab::apiserver::{Fault, Kind, Options, StreamingLists, Target, Verb};
+use ferrovia_lab::apiserver::{ApiServerOptions, Fault, FaultTarget, Kind, Verb, WatchListSupport};
 use ferrovia_lab::daemon::OWNER_TABLE;
 use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
 use ferrovia_lab::daemon::manifests::{service, web};
@@ -21,7 +21,7 @@ fn services_answer_from_all_sides_and_are_followed() {
     cluster.apply(&web(&["1.10", "2.10"]));
     cluster.start();
     node.expect(BOTH);
-    // A start without trouble gives nobody anything to worry about.
+    // A start without problems logs no warnings.
     let log = node.log();
     assert!(
         log.lines().all(|line| line.starts_with('I')),
@@ -147,7 +147,7 @@ fn nothing_is_written_yet(cluster: &Cluster) {
 
 #[test]
 fn nothing_is_written_before_the_node_is_known() {
-    let cluster = Cluster::with(Options::default());
+    let cluster = Cluster::with(ApiServerOptions::default());
     cluster.apply(&web(&["2.10"]));
     cluster.start_without_waiting();
     // All but the Node has arrived.
@@ -225,16 +225,22 @@ fn without_a_mode_node_ports_answer_everywhere() {
 
 #[test]
 fn servers_of_other_versions_and_with_other_rules_are_followed() {
-    let older = Options {
+    let older = ApiServerOptions {
         service_cidrs: false,
-        streaming_lists: StreamingLists::Forbidden,
-        ..Options::default()
+        watch_lists: WatchListSupport::Forbidden,
+        ..ApiServerOptions::default()
     };
     for (options, forbidden) in [
         (older, None),
         // An old role does not know ServiceCIDRs, and a narrow one no events.
-        (Options::default(), Some(Target::kind(Kind::ServiceCidr))),
-        (Options::default(), Some(Target::verb(Verb::Create))),
+        (
+            ApiServerOptions::default(),
+            Some(FaultTarget::kind(Kind::ServiceCidr)),
+        ),
+        (
+            ApiServerOptions::default(),
+            Some(FaultTarget::verb(Verb::Create)),
+        ),
     ] {
         let cluster = Cluster::with(options);
         if let Some(target) = forbidden {
@@ -284,7 +290,7 @@ fn hints_follow_the_zone_of_the_node() {
 
 #[test]
 fn in_mode_node_cidr_the_pod_range_is_waited_for_and_followed() {
-    let cluster = Cluster::with(Options::default());
+    let cluster = Cluster::with(ApiServerOptions::default());
     cluster
         .node
         .edit_config(r#"detectLocalMode: """#, "detectLocalMode: NodeCIDR");

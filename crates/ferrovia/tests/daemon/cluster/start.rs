@@ -111,7 +111,7 @@ fn what_cannot_work_is_one_clear_line_and_the_kernel_stays_as_it_is() {
 }
 
 #[test]
-fn a_kubeconfig_that_is_no_good_is_told_with_what_is_wrong() {
+fn reports_the_error_in_an_invalid_kubeconfig() {
     let cluster = Cluster::new();
     let folder = cluster.node.folder();
     let good = std::fs::read_to_string(folder.join("kubeconfig")).expect("it is there");
@@ -217,7 +217,7 @@ fn one_capability_is_enough() {
             .args(cluster.node.kube_proxy_arguments());
         command
     };
-    // As root in a container, and as somebody else under systemd.
+    // As root in a container, and as another user under systemd.
     let nobody = [
         "--reuid=65534",
         "--regid=65534",

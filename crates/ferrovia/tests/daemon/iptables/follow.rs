@@ -95,7 +95,7 @@ fn cleanup_removes_ours_and_nothing_of_others() {
         };
         cleanup();
         let left = machine.rules();
-        // What is shared with a kubelet stays: it cannot be told who needs it.
+        // Chains that a kubelet shares stay, because it may need them.
         let ours: Vec<&str> = left
             .lines()
             .filter(|line| line.contains("KUBE-") && !line.contains("KUBE-FIREWALL"))

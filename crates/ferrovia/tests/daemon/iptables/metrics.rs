@@ -121,7 +121,7 @@ fn the_lock_of_the_legacy_tools_is_counted() {
     lock.unlock().expect("we hold it");
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
     machine.wait_for_metric(&of("taken"), |n| n == 2.0);
-    // People are told of it after two seconds.
+    // It is logged after two seconds.
     machine.wait_for_metric(&of("waited_seconds"), |seconds| seconds >= 2.0);
 
     let machine = Machine::new(Backend::Nft);

@@ -11,10 +11,10 @@ use ferrovia_lab::waiting::wait;
 use super::{BACKENDS, Machine, said_by};
 
 #[test]
-fn a_lock_that_somebody_holds_is_waited_for() {
+fn waits_for_a_lock_that_another_process_holds() {
     let machine = Machine::without_kubelet(Backend::Legacy);
     let node = &machine.node;
-    // A kube-proxy was here, and on the other side somebody who is none.
+    // Leftovers of a kube-proxy for one backend, and foreign rules for the other.
     machine.tool("", &["-t", "nat", "-N", "KUBE-SERVICES"]);
     let others = ["-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP"];
     said_by(machine.program(Backend::Nft.as_str()).args(others));
@@ -131,7 +131,7 @@ fn a_tool_that_is_killed_half_way_does_no_lasting_harm() {
 }
 
 #[test]
-fn somebody_elses_chain_of_our_name_is_told_and_taken() {
+fn reports_and_takes_over_a_foreign_chain_with_our_name() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -156,8 +156,8 @@ fn somebody_elses_chain_of_our_name_is_told_and_taken() {
         machine.start();
         node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
         let log = node.log();
-        let told = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
-        assert!(log.contains(told), "{log}");
+        let message = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
+        assert!(log.contains(message), "{log}");
         let rules = machine.rules();
         assert!(
             !rules.contains("-A KUBE-SERVICES -p tcp -j RETURN"),

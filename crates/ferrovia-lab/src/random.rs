@@ -10,13 +10,13 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `limit`, which must not be 0.
+    /// A number below `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) as usize % limit
+        (mixed ^ (mixed >> 31)) as usize % limit.max(1)
     }
 
     /// True with a probability of `chance` percent.

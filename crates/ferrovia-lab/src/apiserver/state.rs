@@ -1,4 +1,4 @@
-//! What the test's thread and the server's thread share.
+//! The state that the test's thread and the server's thread share.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use tokio::sync::{mpsc, watch};
 
 use super::faults::Faults;
 use super::kind::Kind;
-use super::options::Options;
+use super::options::ApiServerOptions;
 use super::request::Request;
 use super::store::Store;
-use super::watch::Order;
-use super::wire::{Fate, Interference};
+use super::watch::WatchCommand;
+use super::wire::{ConnectionFate, Interference};
 
-/// The server's insides.
+/// The shared state of a server.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) options: Options,
+pub(super) struct ServerState {
+    pub(super) options: ApiServerOptions,
     state: Mutex<State>,
-    /// How often something was told; the test waits for it to rise.
+    /// The number of notifications so far; tests wait for it to increase.
     told: Mutex<u64>,
     news: Condvar,
     /// Wakes the watches; the value means nothing.
     changed: watch::Sender<()>,
 }
 
-/// Everything that changes.
+/// The mutable state.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) store: Store,
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) interference: Interference,
     pub(super) requests: Vec<Request>,
     pub(super) events: Vec<Value>,
-    /// The bearer token that is accepted now.
+    /// The valid bearer token.
     pub(super) token: String,
     next_id: u64,
     watches: Vec<OpenWatch>,
@@ -45,27 +45,27 @@ pub(super) struct State {
 struct OpenWatch {
     id: u64,
     kind: Kind,
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<WatchCommand>,
 }
 
 #[derive(Debug)]
 struct OpenConnection {
     id: u64,
-    fate: Arc<Fate>,
-    orders: mpsc::UnboundedSender<ConnectionOrder>,
+    fate: Arc<ConnectionFate>,
+    commands: mpsc::UnboundedSender<ConnectionCommand>,
 }
 
-/// What a test tells an open connection.
+/// A command for an open connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ConnectionOrder {
-    /// Reset it, now.
+pub(super) enum ConnectionCommand {
+    /// Reset it at once.
     Reset,
-    /// Take no more requests: `GOAWAY` over HTTP/2.
+    /// Accept no more requests: `GOAWAY` over HTTP/2.
     GoAway,
 }
 
-impl Shared {
-    pub(super) fn new(options: Options, token: String) -> Self {
+impl ServerState {
+    pub(super) fn new(options: ApiServerOptions, token: String) -> Self {
         let state = State {
             store: Store::new(options.history),
             faults: Faults::default(),
@@ -86,32 +86,32 @@ impl Shared {
         }
     }
 
-    /// Everything that changes, locked. Nobody waits for anything while holding it.
+    /// Locks the mutable state. Never blocks while holding it.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever waits for a change.
+    /// Notifies watches and waiting tests of a change.
     pub(super) fn tell(&self) {
         self.changed.send_replace(());
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.news.notify_all();
     }
 
-    /// Wakes a watch whenever something was told.
+    /// Wakes a watch at every notification.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// How often something was told.
+    /// The number of notifications so far.
     pub(super) fn news(&self) -> u64 {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until more was told than this, or some time has passed.
+    /// Waits until there are more notifications than this, or a time has passed.
     pub(super) fn wait_for_news(&self, seen: u64, time: Duration) {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        // Which of the two it was is for the waiting one to see.
+        // The caller checks which of the two it was.
         drop(
             self.news
                 .wait_timeout_while(told, time, |told| *told == seen),
@@ -120,10 +120,13 @@ impl Shared {
 }
 
 impl State {
-    pub(super) fn open_watch(&mut self, kind: Kind) -> (u64, mpsc::UnboundedReceiver<Order>) {
-        let (orders, receiver) = mpsc::unbounded_channel();
+    pub(super) fn open_watch(
+        &mut self,
+        kind: Kind,
+    ) -> (u64, mpsc::UnboundedReceiver<WatchCommand>) {
+        let (commands, receiver) = mpsc::unbounded_channel();
         let id = self.new_id();
-        self.watches.push(OpenWatch { id, kind, orders });
+        self.watches.push(OpenWatch { id, kind, commands });
         (id, receiver)
     }
 
@@ -136,20 +139,20 @@ impl State {
         self.watches.iter().filter(|w| w.kind == kind).count()
     }
 
-    pub(super) fn order_watches(&self, kind: Kind, order: &Order) {
+    pub(super) fn send_to_watches(&self, kind: Kind, command: &WatchCommand) {
         for watch in self.watches.iter().filter(|watch| watch.kind == kind) {
-            // A watch that is just ending need not obey.
-            let _ = watch.orders.send(order.clone());
+            // A watch that is just ending ignores the command.
+            let _ = watch.commands.send(command.clone());
         }
     }
 
     pub(super) fn open_connection(
         &mut self,
-        fate: Arc<Fate>,
-    ) -> (u64, mpsc::UnboundedReceiver<ConnectionOrder>) {
-        let (orders, receiver) = mpsc::unbounded_channel();
+        fate: Arc<ConnectionFate>,
+    ) -> (u64, mpsc::UnboundedReceiver<ConnectionCommand>) {
+        let (commands, receiver) = mpsc::unbounded_channel();
         let id = self.new_id();
-        self.connections.push(OpenConnection { id, fate, orders });
+        self.connections.push(OpenConnection { id, fate, commands });
         (id, receiver)
     }
 
@@ -169,17 +172,17 @@ impl State {
         }
     }
 
-    pub(super) fn order_connections(&self, order: ConnectionOrder) {
+    pub(super) fn send_to_connections(&self, command: ConnectionCommand) {
         for connection in &self.connections {
             // As above.
-            let _ = connection.orders.send(order);
+            let _ = connection.commands.send(command);
         }
     }
 
-    pub(super) fn order_connection(&self, id: u64, order: ConnectionOrder) {
+    pub(super) fn send_to_connection(&self, id: u64, command: ConnectionCommand) {
         for connection in self.connections.iter().filter(|c| c.id == id) {
             // As above.
-            let _ = connection.orders.send(order);
+            let _ = connection.commands.send(command);
         }
     }
 

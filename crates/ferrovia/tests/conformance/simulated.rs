@@ -1,7 +1,7 @@
 //! The lab's API server answers as the real one does. Most tests of the client run against it.
 
-use ferrovia_lab::apiserver::{ApiServer, Auth, Kind, Options};
-use ferrovia_lab::control_plane::{Ask, Assets, Client, Credentials, Reply, Stop};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, Kind};
+use ferrovia_lab::control_plane::{ApiClient, ApiRequest, ApiResponse, Assets, Credentials, Stop};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -60,12 +60,12 @@ const AFTER_COMPACTION: [&str; 5] = [
 /// Both servers with the same objects.
 struct Pair {
     real: Side,
-    stand_in: Side,
+    simulated: Side,
 }
 
 /// One of the two.
 struct Side {
-    client: Client,
+    client: ApiClient,
     now: String,
     old: String,
     token: String,
@@ -74,35 +74,39 @@ struct Side {
 pub(crate) fn answers_as_the_real_server_does(assets: &Assets) {
     let cluster = Cluster::new(assets);
     let server = {
-        let options = Options {
+        let options = ApiServerOptions {
             tls: true,
             auth: Auth::Token,
-            ..Options::default()
+            ..ApiServerOptions::default()
         };
         cluster.inside(|| ApiServer::start(options).expect("it starts"))
     };
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     let body = body.to_string();
-    cluster.ask(&Ask::send("POST", "/api/v1/namespaces", body.as_bytes()));
+    cluster.ask(&ApiRequest::send(
+        "POST",
+        "/api/v1/namespaces",
+        body.as_bytes(),
+    ));
     apply_to_both(&cluster, &server, &["a", "b", "c"], "one");
     let mut pair = Pair {
         real: Side::new(&cluster, cluster.admin.clone()),
-        stand_in: Side::new(&cluster, stand_in_client(&cluster, &server)),
+        simulated: Side::new(&cluster, stand_in_client(&cluster, &server)),
     };
     apply_to_both(&cluster, &server, &["b"], "two");
     delete_from_both(&cluster, &server, "c");
     pair.real.refresh(&cluster);
-    pair.stand_in.refresh(&cluster);
+    pair.simulated.refresh(&cluster);
     let mut differences = Vec::new();
     for question in QUESTIONS {
-        differences.extend(pair.compare(&cluster, &Ask::get(question)));
+        differences.extend(pair.compare(&cluster, &ApiRequest::get(question)));
     }
     for ask in others().iter().map(Other::ask) {
         differences.extend(pair.compare(&cluster, &ask));
     }
     differences.extend(
         pair.strangers(&cluster)
-            .compare(&cluster, &Ask::get(SERVICES)),
+            .compare(&cluster, &ApiRequest::get(SERVICES)),
     );
 
     // A change of after the list, so that its resourceVersion is forgotten, too.
@@ -110,7 +114,7 @@ pub(crate) fn answers_as_the_real_server_does(assets: &Assets) {
     server.compact();
     cluster.restart_server(Stop::Term, || cluster.on_plane(|plane| plane.compact()));
     for question in AFTER_COMPACTION {
-        differences.extend(pair.compare(&cluster, &Ask::get(question)));
+        differences.extend(pair.compare(&cluster, &ApiRequest::get(question)));
     }
     assert!(
         differences.is_empty(),
@@ -129,10 +133,10 @@ struct Other {
 }
 
 impl Other {
-    fn ask(&self) -> Ask<'_> {
-        Ask {
+    fn ask(&self) -> ApiRequest<'_> {
+        ApiRequest {
             accept: self.accept,
-            ..Ask::send(self.method, self.target, self.body.as_bytes())
+            ..ApiRequest::send(self.method, self.target, self.body.as_bytes())
         }
     }
 }
@@ -183,7 +187,7 @@ fn others() -> Vec<Other> {
 }
 
 impl Side {
-    fn new(cluster: &Cluster, client: Client) -> Self {
+    fn new(cluster: &Cluster, client: ApiClient) -> Self {
         let mut side = Self {
             client,
             now: String::new(),
@@ -196,7 +200,7 @@ impl Side {
     }
 
     fn get(&self, cluster: &Cluster, target: &str) -> Value {
-        let reply = cluster.inside(|| self.client.ask(&Ask::get(target)));
+        let reply = cluster.inside(|| self.client.ask(&ApiRequest::get(target)));
         reply.expect("the server answers").json()
     }
 
@@ -207,7 +211,7 @@ impl Side {
     }
 
     /// What it answers, as far as it should be the same.
-    fn answer(&self, cluster: &Cluster, ask: &Ask<'_>) -> Value {
+    fn answer(&self, cluster: &Cluster, ask: &ApiRequest<'_>) -> Value {
         let future = self.now.parse::<u64>().unwrap_or_default() + 1000;
         let target = ask
             .target
@@ -216,7 +220,7 @@ impl Side {
             .replace("{old}", &self.old)
             .replace("{future}", &future.to_string())
             .replace("{continue}", &self.token);
-        let ask = Ask {
+        let ask = ApiRequest {
             target: &target,
             ..*ask
         };
@@ -226,17 +230,18 @@ impl Side {
 }
 
 impl Pair {
-    fn compare(&self, cluster: &Cluster, ask: &Ask<'_>) -> Option<String> {
+    fn compare(&self, cluster: &Cluster, ask: &ApiRequest<'_>) -> Option<String> {
         let real = self.real.answer(cluster, ask);
-        let stand_in = self.stand_in.answer(cluster, ask);
-        let Ask { method, target, .. } = ask;
-        (real != stand_in)
-            .then(|| format!("{method} {target}\n  real server: {real}\n  stand-in:    {stand_in}"))
+        let simulated = self.simulated.answer(cluster, ask);
+        let ApiRequest { method, target, .. } = ask;
+        (real != simulated).then(|| {
+            format!("{method} {target}\n  real server: {real}\n  stand-in:    {simulated}")
+        })
     }
 
     /// The same servers, asked with a token that they did not issue.
     fn strangers(&self, cluster: &Cluster) -> Self {
-        let wrong = |side: &Side, client: Client| Side {
+        let wrong = |side: &Side, client: ApiClient| Side {
             client,
             now: side.now.clone(),
             old: side.old.clone(),
@@ -244,20 +249,20 @@ impl Pair {
         };
         let credentials = Credentials::Token("wrong".to_owned());
         let real = cluster.on_plane(|plane| plane.client(credentials));
-        let stand_in = self.stand_in.client.with_token("wrong");
+        let simulated = self.simulated.client.with_token("wrong");
         Self {
             real: wrong(&self.real, real),
-            stand_in: wrong(&self.stand_in, stand_in),
+            simulated: wrong(&self.simulated, simulated),
         }
     }
 }
 
-fn stand_in_client(cluster: &Cluster, server: &ApiServer) -> Client {
+fn stand_in_client(cluster: &Cluster, server: &ApiServer) -> ApiClient {
     let folder = cluster.node.folder().join("stand-in");
     server.kubeconfig(&folder).expect("it can be written");
     let authority = std::fs::read_to_string(folder.join("ca.crt")).expect("it was written");
     let credentials = Credentials::Token(server.token());
-    Client::new(server.address(), &authority, credentials).expect("it is a certificate")
+    ApiClient::new(server.address(), &authority, credentials).expect("it is a certificate")
 }
 
 fn apply_to_both(cluster: &Cluster, server: &ApiServer, names: &[&str], label: &str) {
@@ -274,12 +279,16 @@ fn apply_to_both(cluster: &Cluster, server: &ApiServer, names: &[&str], label: &
 }
 
 fn delete_from_both(cluster: &Cluster, server: &ApiServer, name: &str) {
-    cluster.ask(&Ask::send("DELETE", &format!("{SERVICES}/{name}"), &[]));
+    cluster.ask(&ApiRequest::send(
+        "DELETE",
+        &format!("{SERVICES}/{name}"),
+        &[],
+    ));
     assert!(server.delete(Kind::Service, NAMESPACE, name));
 }
 
 /// What of an answer should be the same: all but numbers, times and contents of objects.
-fn shape(reply: &Reply) -> Value {
+fn shape(reply: &ApiResponse) -> Value {
     let lines: Vec<&[u8]> = reply.body.split(|byte| *byte == b'\n').collect();
     let events: Vec<Value> = lines
         .iter()

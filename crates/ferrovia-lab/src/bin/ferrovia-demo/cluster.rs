@@ -1,4 +1,4 @@
-//! The cluster, the proxy in its node, and the folder of manifests it follows.
+//! The cluster, the proxy on its node, and the folder of manifests it watches.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use anyhow::Context;
 use ferrovia_lab::interrupt::Interrupt;
 use ferrovia_lab::{Spec, World};
 
-use crate::manifests::Scratch;
-use crate::proxy::Proxy;
+use crate::manifests::ManifestCopy;
+use crate::proxy::ProxyProcess;
 
-/// The port on which the pods answer HTTP requests, as the manifests have it.
+/// The HTTP port of the pods in the manifests.
 const HTTP_PORT: u16 = 8080;
 
-/// The port on which the pods answer datagrams.
+/// The UDP port of the pods in the manifests.
 const DATAGRAM_PORT: u16 = 53;
 
-/// Everything a scene works with.
+/// The cluster that scenes use.
 #[derive(Debug)]
-pub(crate) struct Stage {
-    // Fields are dropped in order: the proxy ends before its namespace and its folder go.
-    proxy: Option<Proxy>,
-    /// Shared with the threads that call while a scene changes something.
+pub(crate) struct DemoCluster {
+    // Fields are dropped in order: the proxy is stopped before its namespace and folder are removed.
+    proxy: Option<ProxyProcess>,
+    /// Shared with the threads of clients.
     pub(crate) world: Arc<World>,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: ManifestCopy,
     pub(crate) interrupt: Interrupt,
     ferrovia: PathBuf,
     folder: PathBuf,
 }
 
-impl Stage {
-    /// Builds the cluster and starts the proxy on a copy of the manifests.
+impl DemoCluster {
+    /// Creates the cluster and starts the proxy on a copy of the manifests.
     pub(crate) fn build(
         ferrovia: &Path,
         folder: &Path,
@@ -39,16 +39,16 @@ impl Stage {
         let ferrovia = ferrovia
             .canonicalize()
             .with_context(|| format!("cannot find the program {}", ferrovia.display()))?;
-        let scratch = Scratch::copy_of(folder)?;
-        // A demo that was killed could not tidy up after itself.
-        World::sweep().context("cannot remove what an earlier demo left")?;
+        let scratch = ManifestCopy::copy_of(folder)?;
+        // A killed demo could not clean up.
+        World::sweep().context("cannot remove leftover namespaces of an earlier demo")?;
         let world = World::new(Spec {
             ports: vec![DATAGRAM_PORT],
             http_ports: vec![HTTP_PORT],
             ..Spec::default()
         })
-        .context("cannot build the cluster of network namespaces")?;
-        let mut stage = Self {
+        .context("cannot create the cluster of network namespaces")?;
+        let mut cluster = Self {
             proxy: None,
             world: Arc::new(world),
             scratch,
@@ -56,16 +56,16 @@ impl Stage {
             ferrovia,
             folder: folder.to_owned(),
         };
-        stage.start_proxy()?;
-        Ok(stage)
+        cluster.start_proxy()?;
+        Ok(cluster)
     }
 
-    /// Starts the proxy on the copy of the manifests; one that ran before ends.
+    /// Starts the proxy on the copy of the manifests; a running one is killed first.
     pub(crate) fn start_proxy(&mut self) -> anyhow::Result<()> {
         self.start_proxy_on(&self.scratch.manifests())
     }
 
-    /// Starts the proxy on the folder people edit.
+    /// Starts the proxy on the original folder.
     pub(crate) fn start_proxy_on_folder(&mut self) -> anyhow::Result<()> {
         self.start_proxy_on(&self.folder.clone())
     }
@@ -73,29 +73,29 @@ impl Stage {
     fn start_proxy_on(&mut self, manifests: &Path) -> anyhow::Result<()> {
         self.kill_proxy();
         let program = self.ferrovia.to_string_lossy();
-        let proxy = Proxy::start(&self.world, &program, manifests, self.scratch.root())?;
+        let proxy = ProxyProcess::start(&self.world, &program, manifests, self.scratch.root())?;
         self.proxy = Some(proxy);
         Ok(())
     }
 
-    /// Ends the proxy as `kill -9` does.
+    /// Kills the proxy with SIGKILL.
     pub(crate) fn kill_proxy(&mut self) {
         if let Some(proxy) = self.proxy.take() {
             proxy.kill();
         }
     }
 
-    /// The proxy, while there is one.
-    pub(crate) fn proxy(&mut self) -> Option<&mut Proxy> {
+    /// The proxy, if it was started.
+    pub(crate) fn proxy(&mut self) -> Option<&mut ProxyProcess> {
         self.proxy.as_mut()
     }
 
-    /// The proxy's program.
+    /// The path of the ferrovia program.
     pub(crate) fn ferrovia(&self) -> &Path {
         &self.ferrovia
     }
 
-    /// The folder the manifests come from.
+    /// The original folder of manifests.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
