@@ -133,12 +133,7 @@ pub enum Error {
     CertificateWithoutTls,
     /// A system call failed.
     #[error("cannot {action}: {source}")]
-    Io {
-        /// What failed.
-        action: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Io { action: String, source: io::Error },
     /// A wait timed out.
     #[error("the condition did not hold within {PATIENCE:?}; last requests: {0}")]
     Impatient(String),

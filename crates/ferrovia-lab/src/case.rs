@@ -23,7 +23,6 @@ use crate::flow::{self, Line};
 /// A parsed case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The file.
     pub file: PathBuf,
     /// What the case tests.
     pub title: String,
@@ -46,7 +45,6 @@ pub struct NodeOptions {
 /// One step of a case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The manifests.
     pub yaml: String,
     /// The line in the file at which they begin, for error messages.
     pub yaml_line: usize,
@@ -74,16 +72,10 @@ impl Step {
 pub enum Error {
     /// The file cannot be read.
     #[error("{}: {source}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// The text is not a valid case.
     #[error("{}:{line}: {what}", file.display())]
     Parse {
-        /// The file.
         file: PathBuf,
         /// The line, counted from one.
         line: usize,

@@ -51,21 +51,14 @@ pub enum Error {
     /// A program did not become ready.
     #[error("{program} did not become ready: {reason}; its log ends with\n{log}")]
     NotReady {
-        /// The program.
         program: &'static str,
-        /// The last error.
         reason: String,
         /// The end of its log.
         log: String,
     },
     /// A system call failed.
     #[error("cannot {action}: {source}")]
-    Io {
-        /// What failed.
-        action: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Io { action: String, source: io::Error },
 }
 
 impl Error {

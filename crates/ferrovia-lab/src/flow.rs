@@ -83,12 +83,7 @@ pub enum Action {
         route: Route,
     },
     /// Checks an open connection.
-    Check {
-        /// The connection's name.
-        name: String,
-        /// The expected state.
-        state: HeldState,
-    },
+    Check { name: String, state: HeldState },
 }
 
 /// A call and its expected outcome.
@@ -96,7 +91,6 @@ pub enum Action {
 pub struct Flow {
     /// The call's source and destination.
     pub route: Route,
-    /// The expected outcome.
     pub expectation: Expectation,
 }
 
@@ -107,16 +101,13 @@ pub struct Route {
     pub host: ClientHost,
     /// The source address, if it is not the host's primary one.
     pub from: Option<IpAddr>,
-    /// The destination.
     pub to: SocketAddr,
-    /// The transport protocol.
     pub protocol: Protocol,
 }
 
 /// The expected outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// Endpoints answer.
     Answer {
         /// The endpoints that may answer, at least one.
         endpoints: Vec<SocketAddr>,
@@ -183,7 +174,6 @@ pub(crate) fn parse_section(section: &Section) -> Result<Vec<Line>, SyntaxError>
         .collect()
 }
 
-/// Parses one line.
 pub fn parse_action(text: &str) -> Result<Action, String> {
     match text.split_once(char::is_whitespace) {
         Some(("hold", rest)) => parse_hold(rest),

@@ -43,7 +43,6 @@ impl Folder {
         Ok(Self(path.canonicalize()?))
     }
 
-    /// The path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -25,7 +25,6 @@ const TOLD: usize = 4096;
 pub struct Seed {
     /// The name of the file, which may indicate its format.
     pub name: String,
-    /// The contents.
     pub bytes: Vec<u8>,
 }
 
@@ -34,7 +33,6 @@ pub struct Seed {
 pub struct FuzzTarget<'a> {
     /// The name in failure messages.
     pub name: &'a str,
-    /// The corpus folder.
     pub corpus: &'a Path,
     /// Tokens of the parser's language.
     pub pieces: &'a [&'a [u8]],

@@ -30,7 +30,6 @@ pub struct ServiceShape {
     pub name: &'static str,
     /// The address family of its rules.
     pub family: Family,
-    /// The node's settings.
     pub settings: Settings,
     /// Options of the iptables mode.
     pub options: IptablesOptions,
@@ -229,7 +228,6 @@ fn endpoints(ips: &[&str]) -> Value {
 const HERE: &str = "10.180.0.1";
 const THERE: &str = "10.180.2.1";
 
-/// All shapes.
 pub fn all() -> Vec<ServiceShape> {
     let local = json!({
         "externalTrafficPolicy": "Local", "externalIPs": ["192.168.99.22"], "healthCheckNodePort": 30000,

@@ -134,7 +134,6 @@ impl Pod {
         }
     }
 
-    /// The IPv4 address.
     pub fn v4(self) -> Ipv4Addr {
         let [a, b, c, d] = match self.numbers() {
             (0, host) => [198, 51, 100, host],
@@ -185,7 +184,6 @@ impl Pod {
 pub enum ClientHost {
     /// The node under test.
     Node,
-    /// The second node.
     Node2,
     /// Outside of the cluster.
     Outside,
@@ -244,12 +242,9 @@ impl FromStr for ClientHost {
     }
 }
 
-/// A transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
     /// SCTP, as single crafted packets: no SCTP stack is needed.
     Sctp,

@@ -32,6 +32,10 @@
 //! - [`interrupt`]: Ctrl-C as a value, for programs that clean up before they exit
 //!
 //! Creating a world requires root. Without it [`world::World::new`] returns an error; no test is skipped.
+#![allow(
+    missing_docs,
+    reason = "test support of this workspace: names that need no explanation have none"
+)]
 
 pub mod apiserver;
 pub mod case;

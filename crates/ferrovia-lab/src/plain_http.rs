@@ -7,14 +7,11 @@ use std::time::Duration;
 /// Longer than any response takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A response.
 #[derive(Debug)]
 pub struct HttpResponse {
-    /// The status code.
     pub code: u16,
     /// Header names (lower case) and values.
     headers: Vec<(String, String)>,
-    /// The complete body.
     pub body: String,
 }
 

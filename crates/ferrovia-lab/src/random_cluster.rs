@@ -43,7 +43,6 @@ pub struct RandomCluster {
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallTarget {
-    /// Address and port.
     pub to: SocketAddr,
     /// As the API spells it: `TCP`, `UDP` or `SCTP`.
     pub protocol: &'static str,
@@ -101,7 +100,6 @@ impl RandomCluster {
     }
 }
 
-/// The Node object.
 fn node(random: &mut Random) -> Value {
     let labels = if random.percent(70) {
         json!({"topology.kubernetes.io/zone": "zone-a"})

@@ -170,7 +170,6 @@ enum ServerCommand {
         sockets: Vec<Socket>,
         done: Sender<io::Result<()>>,
     },
-    /// End the loop.
     Quit,
 }
 

@@ -51,12 +51,7 @@ impl Default for Spec {
 pub enum Error {
     /// A system call failed.
     #[error("cannot {action}: {source}")]
-    Io {
-        /// What failed.
-        action: String,
-        /// The cause.
-        source: io::Error,
-    },
+    Io { action: String, source: io::Error },
 }
 
 /// A cluster of network namespaces. Dropping it removes them and kills processes that still run inside.

@@ -18,7 +18,6 @@ pub(super) enum Body {
     Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
     /// Pieces of a stream.
     Stream {
-        /// The pieces.
         pieces: mpsc::Receiver<Result<Bytes, Aborted>>,
         /// Whether the stream is aborted next.
         aborting: bool,

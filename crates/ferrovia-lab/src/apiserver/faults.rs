@@ -41,7 +41,6 @@ impl Verb {
 }
 
 impl FaultTarget {
-    /// Every request.
     pub const ALL: Self = Self {
         verb: None,
         kind: None,
@@ -103,7 +102,6 @@ pub enum Fault {
     Hang,
     /// The response has this status code and a matching `Status`.
     Code {
-        /// The status code.
         code: StatusCode,
         /// The seconds of the `Retry-After` header.
         retry_after: Option<u32>,

@@ -16,7 +16,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Node,
         Self::Service,

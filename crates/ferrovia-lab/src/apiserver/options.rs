@@ -45,7 +45,6 @@ impl Default for ApiServerOptions {
 /// How clients authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Nothing.
     None,
     /// By a bearer token in the kubeconfig.
     Token,

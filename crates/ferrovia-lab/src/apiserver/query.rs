@@ -17,7 +17,6 @@ pub(super) enum Route {
     Object(Kind, String, String),
     /// A new event in a namespace.
     NewEvent(String),
-    /// The server's version.
     Version,
 }
 

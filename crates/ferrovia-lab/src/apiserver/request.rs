@@ -4,16 +4,12 @@ use std::time::Instant;
 
 use http::{HeaderMap, Method};
 
-/// A received request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The method.
     pub method: Method,
-    /// The path.
     pub path: String,
     /// The decoded query parameters, in order.
     pub query: Vec<(String, String)>,
-    /// The headers.
     pub headers: HeaderMap,
     /// The user; `None` if authentication failed.
     pub user: Option<String>,

@@ -197,7 +197,6 @@ pub fn node(name: &str, ips: &[IpAddr]) -> Value {
     })
 }
 
-/// A ServiceCIDR.
 pub fn service_cidr(name: &str, cidrs: &[&str]) -> Value {
     json!({
         "kind": "ServiceCIDR",

@@ -109,7 +109,6 @@ impl Status {
         status
     }
 
-    /// An unknown path.
     pub(super) fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         let mut status = Self::new(StatusCode::NOT_FOUND, "NotFound", message);
@@ -146,7 +145,6 @@ impl Status {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// An invalid Event.
     pub(super) fn invalid_event(name: &str, causes: Vec<Cause>) -> Self {
         let list: Vec<_> = causes
             .iter()
@@ -255,7 +253,6 @@ impl Status {
         self.is_text.then(|| format!("{}\n", self.message))
     }
 
-    /// The object.
     pub(super) fn object(&self) -> Value {
         let metadata = match &self.continuation {
             Some(token) => json!({"continue": token}),

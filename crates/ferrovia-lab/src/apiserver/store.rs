@@ -50,9 +50,7 @@ pub(super) struct Window<'a> {
     /// Only objects of this namespace.
     pub(super) namespace: Option<&'a str>,
     pub(super) selector: &'a Selector,
-    /// The first key.
     pub(super) start: Option<Key>,
-    /// The revision.
     pub(super) revision: u64,
     /// The maximum number of objects.
     pub(super) limit: usize,

@@ -26,9 +26,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// A command for a running watch.
 #[derive(Clone, Debug)]
 pub(super) enum WatchCommand {
-    /// Write these bytes.
     Write(Bytes),
-    /// End.
     End(End),
 }
 

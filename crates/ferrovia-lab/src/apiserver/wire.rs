@@ -57,7 +57,6 @@ impl ConnectionFate {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 /// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A pod answered.
     Answer(Answer),
     /// The call was refused: by a reset, or by an ICMP port unreachable.
     Refused,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 /// The environment variable with the folder, as for every test suite that uses envtest.
 pub const VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// The required programs.
 const REQUIRED: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 
 /// A folder with the programs of a control plane.
@@ -24,9 +23,7 @@ pub enum AssetsError {
     /// The folder lacks some programs.
     #[error("{VARIABLE}={} lacks {}\n{HOW_TO_GET_THEM}", .folder.display(), .programs.join(", "))]
     Missing {
-        /// The folder.
         folder: PathBuf,
-        /// The missing programs.
         programs: Vec<&'static str>,
     },
 }

@@ -21,9 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub enum Credentials {
     /// Not authenticated.
     None,
-    /// A bearer token.
     Token(String),
-    /// A client certificate.
     Certificate(Identity),
 }
 
@@ -46,7 +44,6 @@ pub struct Connection {
 /// The status line and headers of a response.
 #[derive(Clone, Debug)]
 pub struct ResponseHead {
-    /// The status code.
     pub code: u16,
     /// Header names (lower case) and values.
     pub headers: Vec<(String, String)>,
@@ -57,16 +54,12 @@ pub struct ResponseHead {
 pub struct ApiResponse {
     /// Status line and headers.
     pub head: ResponseHead,
-    /// The body.
     pub body: Vec<u8>,
 }
 
-/// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiRequest<'a> {
-    /// The method.
     pub method: &'a str,
-    /// Path and query.
     pub target: &'a str,
     /// The `Accept` header.
     pub accept: &'a str,

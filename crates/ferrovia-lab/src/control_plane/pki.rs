@@ -23,9 +23,7 @@ pub struct Pki {
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
-    /// The private key.
     pub key: String,
 }
 

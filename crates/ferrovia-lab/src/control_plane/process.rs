@@ -65,7 +65,6 @@ impl Process {
         }
     }
 
-    /// The process ID.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -37,7 +37,6 @@ impl TestNode {
         self.folder().join("kube-proxy")
     }
 
-    /// The configuration file.
     pub fn config_file(&self) -> PathBuf {
         self.folder().join("config.conf")
     }

@@ -97,7 +97,10 @@ fn reports_syntax_errors() {
         ("pod-a > 10.0.0.1:1 =>", "invalid address|missing"),
         ("pod-a > 10.0.0.1:1 => 10.0.0.2:2 often", "often"),
         ("pod-a > 10.0.0.1:1 => 10.0.0.2:2 masq kept", "contradicts"),
-        ("pod-a > 10.0.0.1:1 => [fd00::1]:2", "family"),
+        (
+            "pod-a > 10.0.0.1:1 => [fd00::1]:2",
+            "endpoint and destination",
+        ),
         ("pod-a@fd00::1 > 10.0.0.1:1 => refused", "families"),
         (
             "pod-a > 10.0.0.1:1/udp => unreachable",

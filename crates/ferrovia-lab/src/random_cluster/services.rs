@@ -74,7 +74,6 @@ impl RandomService {
         listed.chain([self.cluster_ips.each_ref().map(String::as_str)])
     }
 
-    /// The Service object.
     pub(super) fn object(&self, random: &mut Random) -> Value {
         let of_families = |of: [&str; 2]| -> Vec<String> {
             self.families

@@ -28,9 +28,7 @@ pub enum Error {
     /// An operation on the outer side failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// The operation.
         action: &'static str,
-        /// The cause.
         source: io::Error,
     },
     /// The kernel is not installed.
@@ -53,7 +51,6 @@ pub enum Error {
     /// The program was still running at the limit.
     #[error("the program did not exit within {limit:?}; the kernel's last output:\n{log}")]
     TimedOut {
-        /// The limit.
         limit: Duration,
         /// The kernel's last lines.
         log: String,
@@ -127,7 +124,6 @@ enum Heard {
     TooLate,
 }
 
-/// A running guest.
 struct Guest {
     child: Child,
     log: JoinHandle<VecDeque<String>>,

@@ -72,7 +72,6 @@ impl Job {
         std::fs::write(file, text.to_string())
     }
 
-    /// Reads the file.
     pub(super) fn read(file: &Path) -> io::Result<(Self, String)> {
         let value: Value = serde_json::from_slice(&std::fs::read(file)?)?;
         Self::from_value(&value).ok_or_else(|| io::Error::other("the job's file is not valid"))

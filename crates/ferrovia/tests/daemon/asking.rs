@@ -43,7 +43,7 @@ fn web_of_pods() -> String {
 }
 
 #[test]
-fn commands_ask_the_daemon_that_runs() {
+fn commands_query_the_running_daemon() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     running(&node, &[]);
@@ -107,7 +107,7 @@ fn lists_tracked_connections() {
 }
 
 #[test]
-fn a_pod_goes_by_its_name() {
+fn traces_a_pod_by_its_name() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web_of_pods());
     running(&node, &[]);

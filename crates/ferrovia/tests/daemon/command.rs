@@ -28,7 +28,7 @@ fn once_writes_and_ends() {
 }
 
 #[test]
-fn a_missing_folder_is_one_clear_line() {
+fn reports_a_missing_folder_in_one_line() {
     let output = ferrovia(&["plan", "--manifests", "/does/not/exist"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
@@ -39,7 +39,7 @@ fn a_missing_folder_is_one_clear_line() {
 }
 
 #[test]
-fn bad_flags_say_what_would_be_right() {
+fn reports_invalid_flags_with_valid_values() {
     let said = |arguments: &[&str]| {
         let output = ferrovia(&[&["plan", "--manifests", "."], arguments].concat());
         assert!(!output.status.success(), "{arguments:?}");
@@ -58,7 +58,7 @@ fn bad_flags_say_what_would_be_right() {
 }
 
 #[test]
-fn plan_needs_no_privileges_and_touches_nothing() {
+fn plan_needs_no_privileges_and_changes_nothing() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let folder = node.folder().to_str().expect("the path is text");
@@ -98,7 +98,7 @@ fn plan_needs_no_privileges_and_touches_nothing() {
 }
 
 #[test]
-fn without_the_capability_the_error_names_it() {
+fn reports_a_missing_capability() {
     let node = TestNode::new(FERROVIA);
     let folder = node.folder().to_str().expect("the path is text");
     let output = node
@@ -122,7 +122,7 @@ fn prints_help_and_version() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn exits_cleanly_when_its_output_is_closed() {
     let node = TestNode::new(FERROVIA);
     for number in 0..300 {
         node.write(

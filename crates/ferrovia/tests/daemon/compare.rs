@@ -10,7 +10,7 @@ use super::inspect::{SHAPE, look, text, written};
 use crate::FERROVIA;
 
 #[test]
-fn verify_and_diff_find_damage_of_every_kind() {
+fn verify_and_diff_detect_every_kind_of_damage() {
     let node = written();
     let verify = || look(&node, &["verify"]);
     let (code, said) = verify();

@@ -286,7 +286,7 @@ fn counts_outlive_slots_endpoints_and_the_daemon() {
 
 /// The first chain that translates a source is the last to see the packet, and a network plugin's may be that one.
 #[test]
-fn a_network_plugin_that_masquerades_hides_nothing() {
+fn counts_connections_that_a_network_plugin_masquerades() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     node.start();
@@ -342,7 +342,7 @@ fn lists_services_without_counters() {
 }
 
 #[test]
-fn where_no_rules_count_it_says_whom_to_ask() {
+fn suggests_top_where_rules_do_not_count() {
     let node = TestNode::new(FERROVIA);
     let output = node.ferrovia().arg("counters").output();
     let output = output.expect("ferrovia can be started");

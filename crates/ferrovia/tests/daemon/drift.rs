@@ -38,32 +38,32 @@ fn listing(node: &TestNode) -> String {
 }
 
 #[test]
-fn a_flushed_ruleset_comes_back() {
+fn restores_a_flushed_ruleset() {
     damaged_by("flush ruleset");
 }
 
 #[test]
-fn a_deleted_table_comes_back() {
+fn restores_a_deleted_table() {
     damaged_by("delete table ip ferrovia");
 }
 
 #[test]
-fn a_flushed_chain_is_filled_again() {
+fn restores_a_flushed_chain() {
     damaged_by("flush chain ip6 ferrovia services");
 }
 
 #[test]
-fn a_flushed_map_is_filled_again() {
+fn restores_a_flushed_map() {
     damaged_by("flush map ip ferrovia endpoints");
 }
 
 #[test]
-fn a_deleted_element_comes_back() {
+fn restores_a_deleted_element() {
     damaged_by("delete element ip ferrovia services { 10.96.0.10 . tcp . 80 }");
 }
 
 #[test]
-fn a_foreign_rule_element_and_chain_go() {
+fn removes_foreign_rules_elements_and_chains() {
     damaged_by(
         "add chain ip ferrovia mine
          add rule ip ferrovia mine drop
@@ -73,7 +73,7 @@ fn a_foreign_rule_element_and_chain_go() {
 }
 
 #[test]
-fn a_foreign_chain_with_a_name_of_ours_goes() {
+fn removes_a_foreign_chain_with_our_name() {
     damaged_by(
         "add chain ip ferrovia pick-20
          add rule ip ferrovia pick-20 drop",
@@ -86,7 +86,7 @@ fn a_foreign_set_goes() {
 }
 
 #[test]
-fn what_would_switch_everything_off_goes() {
+fn removes_changes_that_disable_the_table() {
     damaged_by("add table ip ferrovia { flags dormant; }");
     damaged_by("add chain ip ferrovia filter-forward { policy drop; }");
     damaged_by("add element ip ferrovia rejected-services { * }");
@@ -111,7 +111,7 @@ fn recreates_a_table_that_cannot_be_repaired() {
 }
 
 #[test]
-fn other_tables_are_left_alone() {
+fn does_not_touch_other_tables() {
     let node = TestNode::new(FERROVIA);
     node.on_node("nft", &["add", "table", "ip", "mine"]);
     node.on_node(

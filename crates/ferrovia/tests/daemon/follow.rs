@@ -13,7 +13,7 @@ const ONLY_REMOTE: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.2.10:8080 masq";
 
 #[test]
-fn a_changed_file_is_followed() {
+fn follows_a_changed_file() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
@@ -25,7 +25,7 @@ fn a_changed_file_is_followed() {
 }
 
 #[test]
-fn a_broken_file_keeps_its_last_good_state_and_is_named() {
+fn keeps_the_last_valid_state_of_a_broken_file_and_reports_it() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
@@ -42,7 +42,7 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
 }
 
 #[test]
-fn a_connection_survives_what_does_not_concern_its_endpoint() {
+fn connections_survive_changes_of_other_endpoints() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
@@ -107,7 +107,7 @@ fn a_new_address_of_the_node_answers_node_ports() {
 }
 
 #[test]
-fn a_minimum_period_holds_between_writes() {
+fn waits_for_the_minimum_period_between_writes() {
     const PERIOD: Duration = Duration::from_secs(3);
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));

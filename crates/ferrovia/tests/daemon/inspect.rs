@@ -142,7 +142,7 @@ fn a_plan_can_be_of_one_service() {
 }
 
 #[test]
-fn nonsense_is_answered_in_one_line() {
+fn reports_invalid_arguments_in_one_line() {
     let node = written();
     for (arguments, part) in [
         (

@@ -11,7 +11,7 @@ const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq";
 
 #[test]
-fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
+fn rules_outlive_the_daemon_and_a_restart_writes_nothing() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.write(
@@ -43,7 +43,7 @@ fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
 }
 
 #[test]
-fn what_changed_while_it_was_away_is_written_at_start() {
+fn writes_changes_made_while_it_was_down_at_start() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
@@ -54,7 +54,7 @@ fn what_changed_while_it_was_away_is_written_at_start() {
 }
 
 #[test]
-fn killed_at_any_moment_it_comes_back_to_the_same_state() {
+fn reaches_the_same_state_after_being_killed_at_any_moment() {
     let node = TestNode::new(FERROVIA);
     for number in 0..400 {
         node.write(
@@ -113,7 +113,7 @@ fn connections_survive_a_kill_and_a_restart() {
 }
 
 #[test]
-fn what_a_broken_file_gave_before_survives_a_restart() {
+fn keeps_rules_of_a_broken_file_across_a_restart() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.write("more.yaml", &service("more", 11, 30081, &["2.11"]));

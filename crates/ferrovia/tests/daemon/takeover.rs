@@ -168,7 +168,7 @@ fn from_its_iptables_mode_without_any_tools() {
 
 /// What a mode of ours wrote goes, though its names are kube-proxy's.
 #[test]
-fn cleanup_removes_what_every_mode_of_ours_wrote() {
+fn cleanup_removes_the_rules_of_every_mode() {
     for mode in ["iptables", "userspace"] {
         let node = TestNode::new(FERROVIA);
         node.write("web.yaml", &web(&["2.10"]));
@@ -201,7 +201,7 @@ fn cleanup_removes_what_every_mode_of_ours_wrote() {
 
 /// A kube-proxy that runs has taken our chains over. Where its process cannot be seen, its ports can.
 #[test]
-fn cleanup_does_not_break_a_kube_proxy_that_runs() {
+fn cleanup_does_not_break_a_running_kube_proxy() {
     let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     assert!(node.once_with(&["--proxy-mode=iptables"]).status.success());
@@ -268,7 +268,7 @@ fn cleanup_leaves_kube_proxy_alone_unless_asked() {
 }
 
 #[test]
-fn cleanup_without_tools_removes_what_it_can_and_says_what_it_cannot() {
+fn cleanup_without_tools_reports_what_it_cannot_remove() {
     let node = TestNode::new(FERROVIA);
     for tool in ["iptables-nft", "iptables-legacy"] {
         let restore = format!("{tool}-restore");

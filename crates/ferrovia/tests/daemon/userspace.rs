@@ -117,7 +117,7 @@ fn portals_come_back_after_a_restart() {
 }
 
 #[test]
-fn with_all_ports_taken_the_others_are_served() {
+fn serves_other_services_when_all_proxy_ports_are_in_use() {
     let node = node();
     node.write("a.yaml", &web(&["2.10"]));
     let mut command = in_mode(&node, "userspace");
@@ -257,7 +257,7 @@ fn node_ports_do_not_answer_on_loopback_unless_asked_for() {
 }
 
 #[test]
-fn without_the_tools_there_is_one_clear_error() {
+fn reports_missing_tools() {
     let node = TestNode::new(FERROVIA);
     let mut command = in_mode(&node, "userspace");
     let output = command
@@ -270,7 +270,7 @@ fn without_the_tools_there_is_one_clear_error() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_named() {
+fn reports_a_missing_interface() {
     let node = TestNode::new(FERROVIA);
     let mut command = in_mode(&node, "userspace");
     command.args(["--userspace-portals=bind", "--userspace-interface=nowhere0"]);
@@ -281,7 +281,7 @@ fn an_interface_that_is_not_there_is_named() {
 }
 
 #[test]
-fn serves_nothing_with_once() {
+fn rejects_once_in_userspace_mode() {
     let node = node();
     let mut command = in_mode(&node, "userspace");
     let output = command.arg("--once").output();

@@ -45,13 +45,13 @@ fn assert_works(server: &ApiServer, kubeconfig: PathBuf) -> Source {
 }
 
 #[test]
-fn a_client_certificate_opens_the_door() {
+fn authenticates_with_a_client_certificate() {
     let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
     assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
 
 #[test]
-fn a_token_opens_the_door() {
+fn authenticates_with_a_token() {
     let (server, folder) = (with_auth(true, Auth::Token), Folder::new());
     assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
@@ -175,7 +175,7 @@ fn rotate(server: &ApiServer, source: &Source, publish: impl FnOnce()) {
 }
 
 #[test]
-fn without_new_credentials_we_keep_asking() {
+fn keeps_retrying_without_new_credentials() {
     let (server, folder) = (with_auth(false, Auth::TokenFile), Folder::new());
     let source = assert_works(&server, server.kubeconfig(folder.path()).unwrap());
     server.rotate_token();
@@ -211,7 +211,7 @@ fn refuses_an_unknown_authority_unless_configured() {
 }
 
 #[test]
-fn the_master_address_wins() {
+fn the_master_address_takes_precedence() {
     let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
     let written = server.kubeconfig(folder.path()).unwrap();
     let text = fs::read_to_string(&written).unwrap();
@@ -238,7 +238,7 @@ fn a_proxy_is_used() {
 }
 
 #[test]
-fn a_broken_exec_plugin_is_named_but_not_quoted() {
+fn reports_a_failed_exec_plugin_without_its_output() {
     let folder = Folder::new();
     let cases = [
         ("echo S3CRET; exit 3", "ended with exit status: 3"),

@@ -51,7 +51,7 @@ fn start() -> (ApiServer, Source) {
 }
 
 #[test]
-fn objects_of_every_kind_are_understood_in_both_encodings() {
+fn reads_objects_of_every_kind_in_both_encodings() {
     in_both(|encoding| {
         for lists in [WatchListSupport::Served, WatchListSupport::Forbidden] {
             let server = answering(encoding, lists);
@@ -70,7 +70,7 @@ fn objects_of_every_kind_are_understood_in_both_encodings() {
 }
 
 #[test]
-fn changes_and_relists_are_understood_in_both_encodings() {
+fn reads_changes_and_relists_in_both_encodings() {
     in_both(|encoding| {
         let server = answering(encoding, WatchListSupport::Served);
         server.apply(service("web", 80)).unwrap();
@@ -106,7 +106,7 @@ fn an_object_that_cannot_be_decoded_leaves_its_last_good_state_in_both_encodings
 }
 
 #[test]
-fn configured_json_is_all_that_is_asked_for() {
+fn requests_only_json_if_configured() {
     let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     let mut access = access_to(&server);
@@ -118,7 +118,7 @@ fn configured_json_is_all_that_is_asked_for() {
 }
 
 #[test]
-fn a_server_that_refuses_protobuf_is_asked_for_json_from_then_on() {
+fn falls_back_to_json_if_protobuf_is_rejected() {
     for code in [
         StatusCode::NOT_ACCEPTABLE,
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -166,7 +166,7 @@ fn event(kind: &str, object: &impl Message) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_of_garbage_is_left_out() {
+fn skips_an_invalid_frame() {
     let (server, source) = start();
     let nameless = event("ADDED", &ServiceMessage::default());
     let garbage = [frame(b""), frame(b"garbage"), frame(b"\x0a\xff"), nameless];
@@ -197,7 +197,7 @@ fn frames_that_are_none_end_the_watch_but_not_the_list() {
 }
 
 #[test]
-fn an_oversized_frame_is_left_out() {
+fn skips_an_oversized_frame() {
     let (server, source) = start();
     for name in ["", "web"] {
         let mut huge = ServiceMessage {
@@ -218,7 +218,7 @@ fn an_oversized_frame_is_left_out() {
 }
 
 #[test]
-fn a_frame_that_was_cut_in_the_middle_is_asked_for_again() {
+fn resumes_after_a_truncated_frame() {
     let (server, source) = start();
     let whole = event("ADDED", &ServiceMessage::default());
     server.write_to_watches(Kind::Service, whole[..whole.len() / 2].to_vec());
@@ -232,7 +232,7 @@ fn a_frame_that_was_cut_in_the_middle_is_asked_for_again() {
 }
 
 #[test]
-fn an_error_event_in_protobuf_means_a_list() {
+fn relists_after_an_error_event_in_protobuf() {
     let (server, source) = start();
     let gone = StatusMessage {
         status: "Failure".to_owned(),
@@ -250,7 +250,7 @@ fn an_error_event_in_protobuf_means_a_list() {
 }
 
 #[test]
-fn a_list_in_protobuf_that_arrives_in_drops_is_whole() {
+fn reads_a_protobuf_list_that_arrives_in_small_pieces() {
     let server = answering(Encoding::Protobuf, WatchListSupport::Forbidden);
     server.apply_many((0..20).map(sample::service)).unwrap();
     server.interfere(ferrovia_lab::apiserver::Interference::Drip {

@@ -92,7 +92,7 @@ fn a_watch_list_is_tried_again_after_a_while() {
 }
 
 #[test]
-fn an_unreachable_or_busy_server_is_no_reason_for_pages() {
+fn keeps_watch_lists_when_the_server_is_unreachable_or_busy() {
     let server = with_service();
     let busy = Fault::code(StatusCode::TOO_MANY_REQUESTS);
     server.inject_times(2, FaultTarget::watch_list(Kind::Service), busy);
@@ -160,7 +160,7 @@ fn a_refused_watch_leads_to_a_relist() {
 }
 
 #[test]
-fn a_watch_refused_for_its_frequency_or_credentials_is_no_reason_for_a_list() {
+fn does_not_relist_after_429_or_401() {
     for code in [401, 429] {
         let server = with_service();
         let source = Source::listed(&server);
@@ -174,7 +174,7 @@ fn a_watch_refused_for_its_frequency_or_credentials_is_no_reason_for_a_list() {
 }
 
 #[test]
-fn a_proxy_may_hold_the_headers_of_a_watch_back() {
+fn accepts_delayed_headers_of_a_watch() {
     let server = with_service();
     server.inject(FaultTarget::watch(Kind::Service), Fault::HoldHeaders);
     let mut times = times();
@@ -195,7 +195,7 @@ fn a_proxy_may_hold_the_headers_of_a_watch_back() {
 }
 
 #[test]
-fn a_list_that_is_never_answered_is_asked_for_again() {
+fn retries_a_list_without_response() {
     let server = with_service();
     server.inject(FaultTarget::watch_list(Kind::Service), Fault::Hang);
     server.inject_times(2, FaultTarget::list(Kind::Service), Fault::Hang);
@@ -208,7 +208,7 @@ fn a_list_that_is_never_answered_is_asked_for_again() {
 }
 
 #[test]
-fn a_watch_that_is_never_answered_is_asked_for_again() {
+fn retries_a_watch_without_response() {
     let server = with_service();
     let mut times = times();
     times.watch = (Duration::from_secs(1), Duration::from_secs(1));

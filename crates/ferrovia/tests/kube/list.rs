@@ -28,7 +28,7 @@ fn with_pages() -> ApiServer {
 }
 
 #[test]
-fn a_streaming_list_is_one_request_for_each_resource() {
+fn a_watch_list_is_one_request_per_resource() {
     let server = with_lists(WatchListSupport::Served);
     let addresses = ["198.51.100.1".parse().unwrap()];
     server.apply(sample::node(NODE, &addresses)).unwrap();
@@ -73,7 +73,7 @@ fn a_streaming_list_is_one_request_for_each_resource() {
 }
 
 #[test]
-fn a_server_that_forbids_streaming_is_asked_for_pages() {
+fn falls_back_to_pages_if_watch_lists_are_rejected() {
     let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();
     let source = Source::listed(&server);
@@ -92,7 +92,7 @@ fn a_server_that_forbids_streaming_is_asked_for_pages() {
 }
 
 #[test]
-fn a_server_that_ignores_streaming_is_asked_for_pages() {
+fn falls_back_to_pages_if_watch_lists_are_ignored() {
     let server = server(ApiServerOptions {
         watch_lists: WatchListSupport::Ignored,
         bookmark_every: Duration::from_millis(20),
@@ -106,7 +106,7 @@ fn a_server_that_ignores_streaming_is_asked_for_pages() {
 }
 
 #[test]
-fn a_streaming_list_without_an_end_is_not_waited_for() {
+fn gives_up_a_watch_list_without_an_end() {
     // No bookmarks and no end: the server says nothing more.
     let server = with_lists(WatchListSupport::Ignored);
     server.apply(service("web", 80)).unwrap();
@@ -124,7 +124,7 @@ fn a_streaming_list_without_an_end_is_not_waited_for() {
 }
 
 #[test]
-fn a_page_that_is_forgotten_makes_the_list_begin_again() {
+fn restarts_the_list_after_an_expired_page() {
     let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();
     // Long enough to act between two pages.
@@ -182,7 +182,7 @@ fn a_second_list_sends_only_changes() {
 }
 
 #[test]
-fn a_list_that_breaks_off_takes_nothing_away() {
+fn a_truncated_list_removes_nothing() {
     for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
         let server = with_lists(style);
         server.apply_many((0..600).map(sample::service)).unwrap();
@@ -215,7 +215,7 @@ fn a_list_that_breaks_off_takes_nothing_away() {
 }
 
 #[test]
-fn a_list_that_is_refused_is_asked_for_again() {
+fn retries_a_rejected_list() {
     let server = with_lists(WatchListSupport::Served);
     server.apply(service("web", 80)).unwrap();
     let refused = Fault::code(StatusCode::INTERNAL_SERVER_ERROR);
@@ -226,7 +226,7 @@ fn a_list_that_is_refused_is_asked_for_again() {
 }
 
 #[test]
-fn an_unreadable_object_of_a_list_holds_up_no_other() {
+fn an_unreadable_object_of_a_list_does_not_affect_others() {
     for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
         let server = with_lists(style);
         server.apply(service("good", 80)).unwrap();

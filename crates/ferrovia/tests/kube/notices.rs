@@ -70,7 +70,7 @@ fn notices_become_events() {
 }
 
 #[test]
-fn a_refused_notice_is_tried_again_only_if_that_may_help() {
+fn retries_a_rejected_event_only_if_that_may_succeed() {
     let server = server(ApiServerOptions::default());
     server.inject_times(1, FaultTarget::verb(Verb::Create), Fault::Forbid);
     let unwell = Fault::code(StatusCode::SERVICE_UNAVAILABLE);

@@ -19,7 +19,7 @@ fn with_service() -> ApiServer {
 }
 
 #[test]
-fn a_server_that_comes_up_later_is_found() {
+fn finds_a_server_that_starts_later() {
     let server = with_service();
     server.refuse_connections(true).unwrap();
     let source = Source::of(&server);
@@ -55,7 +55,7 @@ fn a_server_that_answers_no_probe_is_found_by_itself() {
 }
 
 #[test]
-fn a_lost_server_changes_nothing() {
+fn keeps_objects_while_the_server_is_unreachable() {
     let server = with_service();
     let source = Source::listed(&server);
     let mut mark = 0;
@@ -70,7 +70,7 @@ fn a_lost_server_changes_nothing() {
 }
 
 #[test]
-fn a_watch_that_falls_silent_is_resumed() {
+fn resumes_a_silent_watch() {
     let server = server(ApiServerOptions {
         bookmark_every: Duration::from_millis(50),
         ..ApiServerOptions::default()
@@ -103,7 +103,7 @@ fn a_watch_that_falls_silent_is_resumed() {
 }
 
 #[test]
-fn a_watch_that_outlives_its_time_is_resumed() {
+fn resumes_a_watch_that_exceeds_its_timeout() {
     // This server sends no bookmarks, and does not end the watch.
     let server = with_service();
     let mut times = times();
@@ -121,7 +121,7 @@ fn a_watch_that_outlives_its_time_is_resumed() {
 }
 
 #[test]
-fn the_age_grows_while_nothing_is_heard() {
+fn data_age_grows_while_nothing_is_received() {
     let server = with_service();
     let source = Source::listed(&server);
     server.interfere(Interference::Freeze);
@@ -138,7 +138,7 @@ fn the_age_grows_while_nothing_is_heard() {
 }
 
 #[test]
-fn an_answer_that_never_comes_is_not_waited_for() {
+fn gives_up_waiting_for_a_response() {
     let server = with_service();
     server.inject_times(1, FaultTarget::kind(Kind::Service), Fault::Hang);
     let mut times = times();
@@ -151,7 +151,7 @@ fn an_answer_that_never_comes_is_not_waited_for() {
 }
 
 #[test]
-fn resets_instead_of_answers_are_survived() {
+fn survives_connection_resets() {
     let server = with_service();
     server.inject_times(4, FaultTarget::ALL, Fault::Reset);
     server.inject_times(4, FaultTarget::ALL, Fault::Abort);
@@ -175,12 +175,12 @@ fn a_slow_drip_arrives() {
 }
 
 #[test]
-fn a_receiver_that_lags_is_waited_for() {
+fn waits_for_a_slow_receiver() {
     // On a busy machine the server itself may be silent for too long.
-    assert!((0..5).any(|_| lists_for_a_receiver_that_lags() == 1));
+    assert!((0..5).any(|_| lists_for_a_slow_receiver() == 1));
 }
 
-fn lists_for_a_receiver_that_lags() -> usize {
+fn lists_for_a_slow_receiver() -> usize {
     let server = server(ApiServerOptions::default());
     let objects = 5_000;
     server
@@ -197,7 +197,7 @@ fn lists_for_a_receiver_that_lags() -> usize {
 }
 
 #[test]
-fn a_busy_server_says_when_to_come_again() {
+fn honours_retry_after_of_a_busy_server() {
     let server = with_service();
     let busy = Fault::Code {
         code: StatusCode::TOO_MANY_REQUESTS,
@@ -234,7 +234,7 @@ fn a_watch_that_priority_and_fairness_rejects_is_resumed_when_the_server_says() 
 }
 
 #[test]
-fn a_server_that_starts_says_when_to_list_again() {
+fn honours_retry_after_of_a_starting_server() {
     let server = with_service();
     let starting = Fault::Code {
         code: StatusCode::SERVICE_UNAVAILABLE,
@@ -249,7 +249,7 @@ fn a_server_that_starts_says_when_to_list_again() {
 }
 
 #[test]
-fn what_is_forbidden_is_asked_for_until_it_is_not() {
+fn retries_forbidden_resources() {
     let server = with_service();
     server.inject(FaultTarget::kind(Kind::Service), Fault::Forbid);
     let source = Source::of(&server);
@@ -322,7 +322,7 @@ fn requests_are_no_more_frequent_than_allowed() {
 }
 
 #[test]
-fn observers_hear_of_codes() {
+fn observers_get_status_codes() {
     let server = with_service();
     let refused = Fault::code(StatusCode::SERVICE_UNAVAILABLE);
     server.inject_times(1, FaultTarget::kind(Kind::Service), refused);

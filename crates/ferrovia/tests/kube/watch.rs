@@ -58,7 +58,7 @@ fn sends_changes_as_they_happen() {
 }
 
 #[test]
-fn an_object_that_is_no_longer_ours_goes() {
+fn removes_an_object_that_no_longer_matches() {
     let (server, source) = start();
     let mut other = service("web", 80);
     other["metadata"]["labels"] =
@@ -74,7 +74,7 @@ fn an_object_that_is_no_longer_ours_goes() {
 }
 
 #[test]
-fn a_watch_that_ends_is_resumed_without_a_list() {
+fn resumes_a_watch_without_a_list() {
     let (server, source) = start();
     for (round, end) in [End::Clean, End::Abort, End::Clean].into_iter().enumerate() {
         let port = 100 + u16::try_from(round).unwrap();
@@ -108,7 +108,7 @@ fn sends_changes_made_while_disconnected() {
 }
 
 #[test]
-fn bookmarks_move_the_version_on() {
+fn bookmarks_advance_the_resource_version() {
     let server = quick_bookmarks();
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
@@ -129,7 +129,7 @@ fn bookmarks_move_the_version_on() {
 }
 
 #[test]
-fn forgotten_history_means_a_list() {
+fn relists_after_410_gone() {
     let (server, source) = start_in_json();
     // The version is too old when the watch is resumed: an error event in a good answer.
     server.refuse_connections(true).unwrap();
@@ -183,7 +183,7 @@ fn sends_duplicate_events_once() {
 }
 
 #[test]
-fn events_in_the_wrong_order_do_not_go_back_in_time() {
+fn ignores_older_versions_of_reordered_events() {
     let (server, source) = start();
     let mut mark = 0;
     source.since(&mut mark);
@@ -208,7 +208,7 @@ fn events_in_the_wrong_order_do_not_go_back_in_time() {
 }
 
 #[test]
-fn a_line_of_garbage_is_left_out() {
+fn skips_an_invalid_line() {
     let (server, source) = start_in_json();
     for garbage in ["garbage", "{}", "\u{0}\u{1}", r#"{"type":"ADDED"}"#] {
         server.write_to_watches(Kind::Service, format!("{garbage}\n"));
@@ -223,7 +223,7 @@ fn a_line_of_garbage_is_left_out() {
 }
 
 #[test]
-fn much_garbage_is_no_watch() {
+fn ends_a_watch_with_many_invalid_lines() {
     let (server, source) = start_in_json();
     server.write_to_watches(Kind::Service, "garbage\n".repeat(10));
     server
@@ -235,7 +235,7 @@ fn much_garbage_is_no_watch() {
 }
 
 #[test]
-fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
+fn relists_after_a_watch_fails_twice_at_the_same_resource_version() {
     let (server, source) = start_in_json();
     let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unable to decode watch event","reason":"InternalError","code":500}}"#;
     for requested in 1..=2 {
@@ -256,7 +256,7 @@ fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
 }
 
 #[test]
-fn a_huge_line_is_left_out() {
+fn skips_a_huge_line() {
     let (server, source) = start_in_json();
     let padding = "x".repeat(5 << 20);
     for about in ["", r#""name":"web","namespace":"shop","#] {
@@ -303,7 +303,7 @@ fn an_unreadable_change_leaves_the_last_good_state() {
 }
 
 #[test]
-fn a_bookmark_from_the_past_is_another_history() {
+fn relists_after_a_bookmark_with_an_older_resource_version() {
     let (server, source) = start_in_json();
     let past = r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"0"}}}"#;
     server.write_to_watches(Kind::Service, format!("{past}\n"));

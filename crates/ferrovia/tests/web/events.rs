@@ -70,7 +70,7 @@ fn sends_rates_while_there_are_connections() {
 }
 
 #[test]
-fn listeners_are_bounded_and_give_their_places_back() {
+fn limits_subscribers_and_frees_their_slots() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mut listeners: Vec<Listener> = (0..16).map(|_| Listener::new(&viewed, "events")).collect();
     for listener in &mut listeners {

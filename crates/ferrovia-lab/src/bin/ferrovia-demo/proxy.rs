@@ -94,7 +94,6 @@ impl ProxyProcess {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

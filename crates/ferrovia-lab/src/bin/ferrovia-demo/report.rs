@@ -72,7 +72,6 @@ impl DemoReport {
         self.line(&location);
     }
 
-    /// Begins a scene.
     pub(crate) fn scene(&mut self, title: &str, file: &str) {
         self.scenes += 1;
         let head = format!("{:>2}  {title}", self.scenes);

@@ -58,7 +58,6 @@ impl fmt::Display for DemoClient {
     }
 }
 
-/// What is called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Destination {
     Http(SocketAddr),
@@ -248,7 +247,6 @@ impl Observation {
     }
 }
 
-/// Counts observations.
 pub(crate) fn tally(world: &World, observations: &[Observation]) -> CallTally {
     let mut tally = CallTally::default();
     for observation in observations {

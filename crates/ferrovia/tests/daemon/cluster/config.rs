@@ -11,7 +11,7 @@ use super::Cluster;
 const MESSAGE: &str = "was updated";
 
 #[test]
-fn a_file_changed_in_place_ends_it_and_a_touched_one_does_not() {
+fn exits_when_the_file_content_changes_but_not_when_touched() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -43,7 +43,7 @@ fn a_file_changed_in_place_ends_it_and_a_touched_one_does_not() {
 }
 
 #[test]
-fn a_swapped_config_map_ends_it_and_one_with_the_same_content_does_not() {
+fn exits_when_a_config_map_changes_but_not_with_the_same_content() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let folder = cluster.node.folder();

@@ -61,7 +61,7 @@ fn reports_a_required_port_in_use_before_exiting() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_does_not_delay_such_an_end_for_long() {
+fn an_unresponsive_server_does_not_delay_the_exit_for_long() {
     let cluster = Cluster::new();
     cluster.api.inject(FaultTarget::ALL, Fault::Hang);
     cluster

@@ -74,7 +74,7 @@ impl Sockets {
 }
 
 #[test]
-fn flows_to_an_endpoint_that_went_move_on_and_others_stay() {
+fn moves_flows_of_removed_endpoints_and_keeps_others() {
     let cluster = Cluster::new();
     let [old, new] = ["10.244.1.10", "10.244.2.10"];
     cluster.apply(&udp("dns", "10.96.0.53", 30053, &[old]));

@@ -88,7 +88,7 @@ fn serves_health_as_kube_proxy_does() {
 }
 
 #[test]
-fn a_node_that_is_about_to_go_gets_no_new_traffic() {
+fn a_node_that_is_being_deleted_is_not_eligible() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();

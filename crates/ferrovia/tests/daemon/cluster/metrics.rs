@@ -82,7 +82,7 @@ fn connections_are_counted_by_service_and_by_endpoint() {
 }
 
 #[test]
-fn the_pages_for_people_are_there() {
+fn serves_proxy_mode_health_and_configuration() {
     let cluster = Cluster::new();
     cluster.start();
     let page = |path: &str| {

@@ -15,7 +15,7 @@ pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:808
 outside > [2001:db8:51::10]:30080 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080 masq";
 
 #[test]
-fn services_answer_from_all_sides_and_are_followed() {
+fn serves_all_clients_and_follows_changes() {
     let cluster = Cluster::new();
     let node = &cluster.node;
     cluster.apply(&web(&["1.10", "2.10"]));
@@ -67,7 +67,7 @@ fn a_slice_before_its_service_and_a_service_before_its_slice() {
 }
 
 #[test]
-fn what_another_proxy_serves_and_what_has_no_cluster_ip_is_left_alone() {
+fn ignores_services_of_other_proxies_and_without_cluster_ip() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -100,7 +100,7 @@ fn what_another_proxy_serves_and_what_has_no_cluster_ip_is_left_alone() {
 }
 
 #[test]
-fn a_bad_object_does_not_stop_the_others() {
+fn an_invalid_object_does_not_affect_others() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let bad = |name: &str, spec: Value| json!({ "kind": "Service", "apiVersion": "v1", "metadata": { "name": name, "namespace": "default" }, "spec": spec });

@@ -73,7 +73,7 @@ impl Cluster {
 }
 
 #[test]
-fn what_cannot_work_is_one_clear_line_and_the_kernel_stays_as_it_is() {
+fn reports_startup_errors_in_one_line_and_does_not_touch_the_kernel() {
     let cluster = Cluster::new();
     let good = cluster.node.config();
     for (from, to, words) in [
@@ -141,7 +141,7 @@ fn reports_the_error_in_an_invalid_kubeconfig() {
 }
 
 #[test]
-fn the_configuration_is_written_and_nothing_else_is_done() {
+fn writes_the_configuration_and_exits() {
     let cluster = Cluster::new();
     let path = cluster.node.folder().join("written");
     let (code, _, said) = cluster.run(&[&format!("--write-config-to={}", path.display())]);
@@ -155,7 +155,7 @@ fn the_configuration_is_written_and_nothing_else_is_done() {
 }
 
 #[test]
-fn the_first_steps_alone_write_no_rules() {
+fn init_only_writes_no_rules() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let (code, _, said) = cluster.run(&["--init-only"]);
@@ -164,7 +164,7 @@ fn the_first_steps_alone_write_no_rules() {
 }
 
 #[test]
-fn rules_outlive_it_until_they_are_cleaned_up() {
+fn rules_outlive_the_daemon_until_cleanup() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -190,7 +190,7 @@ fn rules_outlive_it_until_they_are_cleaned_up() {
 }
 
 #[test]
-fn a_running_daemon_may_do_no_more_than_it_needs() {
+fn a_running_daemon_has_only_the_needed_privileges() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -241,7 +241,7 @@ fn one_capability_is_enough() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_served_once_it_is_free() {
+fn serves_a_port_in_use_once_it_is_free() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let taken = [
@@ -256,7 +256,7 @@ fn a_port_that_is_taken_is_served_once_it_is_free() {
 }
 
 #[test]
-fn a_port_that_must_be_had_and_is_taken_ends_it() {
+fn exits_if_a_required_port_is_in_use() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster

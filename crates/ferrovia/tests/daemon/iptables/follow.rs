@@ -12,7 +12,7 @@ node > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq";
 
 #[test]
-fn services_come_change_and_go() {
+fn follows_added_changed_and_deleted_services() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -38,7 +38,7 @@ fn services_come_change_and_go() {
 }
 
 #[test]
-fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
+fn rules_outlive_the_daemon_and_a_restart_writes_nothing() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -75,7 +75,7 @@ fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
 }
 
 #[test]
-fn cleanup_removes_ours_and_nothing_of_others() {
+fn cleanup_removes_only_our_rules() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;

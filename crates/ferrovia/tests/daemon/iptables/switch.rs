@@ -153,7 +153,7 @@ fn from_a_kube_proxy_with_the_other_tools() {
 }
 
 #[test]
-fn a_kubelet_that_comes_late_with_the_other_tools_does_not_cost_us_our_rules() {
+fn keeps_rules_when_a_kubelet_with_the_other_tools_starts_later() {
     let machine = Machine::without_kubelet(Backend::Nft);
     machine.node.write("web.yaml", &web(&["2.10"]));
     said_by(machine.iptables_mode().arg("--once"));

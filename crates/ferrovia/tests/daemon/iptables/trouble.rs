@@ -40,7 +40,7 @@ fn waits_for_a_lock_that_another_process_holds() {
 
 /// Load balancers must not take a node that has never written a rule for one that has nothing to do.
 #[test]
-fn a_node_whose_first_write_does_not_come_to_an_end_is_not_healthy() {
+fn is_unhealthy_while_the_first_write_is_blocked() {
     let machine = Machine::new(Backend::Legacy);
     let node = &machine.node;
     node.write("web.yaml", &web(&["2.10"]));
@@ -64,7 +64,7 @@ fn a_node_whose_first_write_does_not_come_to_an_end_is_not_healthy() {
 }
 
 #[test]
-fn without_the_tools_there_is_one_clear_error() {
+fn reports_missing_tools() {
     let machine = Machine::new(Backend::Nft);
     let mut command = machine.iptables_mode();
     let output = command
@@ -82,7 +82,7 @@ fn without_the_tools_there_is_one_clear_error() {
 }
 
 #[test]
-fn tools_that_are_too_old_are_named() {
+fn reports_tools_that_are_too_old() {
     let machine = Machine::new(Backend::Nft);
     let output = machine
         .with_stand_ins(machine.iptables_mode(), "old.sh")
@@ -96,7 +96,7 @@ fn tools_that_are_too_old_are_named() {
 }
 
 #[test]
-fn a_tool_that_is_killed_half_way_does_no_lasting_harm() {
+fn recovers_from_a_tool_that_is_killed_half_way() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -168,7 +168,7 @@ fn reports_and_takes_over_a_foreign_chain_with_our_name() {
 }
 
 #[test]
-fn a_takeover_that_the_lock_prevents_is_tried_again() {
+fn retries_a_takeover_that_the_lock_prevents() {
     let machine = Machine::new(Backend::Nft);
     let node = &machine.node;
     // A kube-proxy was here with the other tools.
@@ -196,7 +196,7 @@ fn a_takeover_that_the_lock_prevents_is_tried_again() {
 }
 
 #[test]
-fn it_can_run_the_tools_when_it_has_dropped_its_privileges() {
+fn runs_the_tools_after_dropping_privileges() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
