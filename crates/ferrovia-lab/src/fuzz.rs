@@ -18,7 +18,7 @@ const USUALLY: Duration = Duration::from_millis(1500);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// How much of an input a failure prints.
-const TOLD: usize = 4096;
+const SHOWN_BYTES: usize = 4096;
 
 /// A file of the corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,13 +158,13 @@ impl FuzzTarget<'_> {
     }
 
     fn print_failure(&self, what: &str, seed: &Seed, bytes: &[u8]) {
-        let told = &bytes[..bytes.len().min(TOLD)];
+        let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
         eprintln!(
             "{}: {what} (from {}), {} bytes: \"{}\"",
             self.name,
             seed.name,
             bytes.len(),
-            told.escape_ascii()
+            shown.escape_ascii()
         );
     }
 }

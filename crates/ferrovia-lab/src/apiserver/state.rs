@@ -20,7 +20,7 @@ pub(super) struct ServerState {
     pub(super) options: ApiServerOptions,
     state: Mutex<State>,
     /// The number of notifications so far; tests wait for it to increase.
-    told: Mutex<u64>,
+    notifications: Mutex<u64>,
     news: Condvar,
     /// Wakes the watches; the value means nothing.
     changed: watch::Sender<()>,
@@ -80,7 +80,7 @@ impl ServerState {
         Self {
             options,
             state: Mutex::new(state),
-            told: Mutex::new(0),
+            notifications: Mutex::new(0),
             news: Condvar::new(),
             changed: watch::Sender::new(()),
         }
@@ -94,7 +94,10 @@ impl ServerState {
     /// Notifies watches and waiting tests of a change.
     pub(super) fn tell(&self) {
         self.changed.send_replace(());
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self
+            .notifications
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) += 1;
         self.news.notify_all();
     }
 
@@ -105,16 +108,22 @@ impl ServerState {
 
     /// The number of notifications so far.
     pub(super) fn news(&self) -> u64 {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .notifications
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until there are more notifications than this, or a time has passed.
     pub(super) fn wait_for_news(&self, seen: u64, time: Duration) {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let notifications = self
+            .notifications
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // The caller checks which of the two it was.
         drop(
             self.news
-                .wait_timeout_while(told, time, |told| *told == seen),
+                .wait_timeout_while(notifications, time, |notifications| *notifications == seen),
         );
     }
 }
