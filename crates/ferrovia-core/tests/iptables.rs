@@ -1,24 +1,23 @@
 //! The iptables mode on paper: what the planner prints, read by the stand-in kernel, is what kube-proxy has in the kernel.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-mod shapes;
-
 use ferrovia_core::dialect::iptables::sim::Sim;
 use ferrovia_core::plan::iptables::{IptablesPlanner, Observed};
 use ferrovia_core::plan::{Found, Planner};
+use ferrovia_lab::kube_proxy_rules;
 
 #[test]
 fn every_shape_has_kube_proxys_rules() {
-    for shape in shapes::all() {
+    for shape in kube_proxy_rules::all() {
         let desired = shape.desired();
         let mut planner = IptablesPlanner::new(shape.family, shape.options);
         let plan = planner.full(&desired, &Observed::default(), Found::Adopt);
         let mut sim = Sim::default();
         sim.restore(&plan.to_string()).unwrap();
-        let (mut found, expected) = (shapes::rules(&sim.save()), shape.expected());
+        let (mut found, expected) = (kube_proxy_rules::rules(&sim.save()), shape.expected());
         // The chains of a service that is only there to be many.
         found.retain(|chain, _| expected.contains_key(chain) || !chain.1.starts_with("KUBE-S"));
-        if let Some(difference) = shapes::difference(&found, &expected) {
+        if let Some(difference) = kube_proxy_rules::difference(&found, &expected) {
             panic!("{}: {difference}", shape.name);
         }
 

@@ -3,8 +3,6 @@
 //! What traces say is compared; that they are right is shown with real packets, by the cases and by the same clusters in the laboratory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-mod worlds;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,8 +14,8 @@ use ferrovia_core::trace::{
     Cause, FrontendKind, Ground, Masquerade, Outcome, Packet, Place, Trace, TraceMode, trace,
 };
 use ferrovia_core::wire::{Kind, Object};
+use ferrovia_lab::random_cluster::{CallTarget, NODE, NODE_ADDRESSES, RandomCluster};
 use serde_json::Value;
-use worlds::{NODE, NODE_ADDRESSES, Target, World};
 
 /// How many clusters are looked at: about as many as a second is enough for.
 const WORLDS: u64 = 300;
@@ -185,7 +183,7 @@ const NATURES: [Nature; 14] = [
 fn a_packet_has_the_same_fate_in_every_mode() {
     let mut seen = BTreeSet::new();
     for number in 0..WORLDS {
-        let world = World::new(number);
+        let world = RandomCluster::new(number);
         let cluster = Cluster::new(&world);
         for packet in cluster.packets(&world) {
             cluster.compare(&packet, number, &mut seen);
@@ -211,7 +209,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(world: &World) -> Self {
+    fn new(world: &RandomCluster) -> Self {
         let mut store = Store::new(NODE);
         for object in &world.objects {
             store.handle(Event::Applied(Box::new(read(object.clone()))));
@@ -235,7 +233,7 @@ impl Cluster {
     }
 
     /// Every client calls everything; loopback is the node's alone.
-    fn packets(&self, world: &World) -> Vec<Packet> {
+    fn packets(&self, world: &RandomCluster) -> Vec<Packet> {
         let calls = world.targets.iter().flat_map(|target| {
             let clients = CLIENTS
                 .iter()
@@ -245,8 +243,8 @@ impl Cluster {
         calls.collect()
     }
 
-    fn packet(&self, target: Target, client: [&str; 2], place: Place) -> Packet {
-        let Target { to, protocol } = target;
+    fn packet(&self, target: CallTarget, client: [&str; 2], place: Place) -> Packet {
+        let CallTarget { to, protocol } = target;
         let source = client[usize::from(to.is_ipv6())].parse().unwrap();
         let source = if place == Place::Node {
             self.ground(NFTABLES).node_source(to.ip(), source)

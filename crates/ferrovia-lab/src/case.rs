@@ -1,31 +1,30 @@
-//! A test case: one file that says, step by step, what the cluster is and what must happen.
+//! A test case: one file that describes, step by step, the objects of a cluster and how packets must be forwarded.
 //!
 //! | section | meaning |
 //! |---|---|
 //! | text before the first section | the title, in lines that begin with `#` |
 //! | `node.yaml` | options of the node under test, `key: value` lines |
 //! | `step1.yaml`, `step2.yaml`, ... | manifests that are added or changed in that step |
-//! | `flows`, `flows.2`, ... | who calls what after the step, see [`crate::flow`] |
-//! | `flows.<mode>`, `flows.<mode>.2`, ... | the same where a mode is excepted from the rule |
+//! | `flows`, `flows.2`, ... | calls after the step and their outcomes, see [`crate::flow`] |
+//! | `flows.<mode>`, `flows.<mode>.2`, ... | the flows of a mode that differs |
 //! | any other, `nft.v4`, `nft.v4.2`, ... | an expected text after the step |
 //!
-//! A section without a number belongs to the first step. What the options and the expected texts
-//! mean is left to the runner.
+//! A section without a number belongs to the first step. The runner interprets options and expected
+//! texts.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::document::{Document, Problem, Section};
+use crate::document::{Document, Section, SyntaxError};
 use crate::flow::{self, Line};
 
-/// A case that was read.
+/// A parsed case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Where it was read from.
     pub file: PathBuf,
-    /// What it shows.
+    /// What the case tests.
     pub title: String,
     /// The options of the node under test.
     pub node: NodeOptions,
@@ -37,18 +36,17 @@ pub struct Case {
 /// The `node.yaml` section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOptions {
-    /// The section as written.
+    /// The text of the section.
     pub text: String,
-    /// Its options.
+    /// The options by name.
     pub options: BTreeMap<String, String>,
 }
 
 /// One step of a case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The manifests.
     pub yaml: String,
-    /// The line in the file at which they begin, for messages about them.
+    /// The line in the file at which they begin, for error messages.
     pub yaml_line: usize,
     /// The sections with an expected text, by name without the step's number.
     pub expected: BTreeMap<String, String>,
@@ -57,33 +55,27 @@ pub struct Step {
 }
 
 impl Step {
-    /// The flows to run after the step: those of the first of these modes that has its own, else those of all.
+    /// The flows to run after the step: those of the first of these modes that has its own, otherwise the common ones.
     pub fn flows(&self, modes: &[&str]) -> &[Line] {
         let own = modes.iter().find_map(|mode| self.flows_of_mode.get(*mode));
         own.unwrap_or(&self.flows)
     }
 
-    /// The step has flows for this very mode.
+    /// Whether the step has flows of this mode.
     pub fn has_flows_of(&self, mode: &str) -> bool {
         self.flows_of_mode.contains_key(mode)
     }
 }
 
-/// Why a case cannot be used.
+/// Why a case cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
     #[error("{}: {source}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The text is no case.
+    Read { file: PathBuf, source: io::Error },
+    /// The text is not a valid case.
     #[error("{}:{line}: {what}", file.display())]
     Parse {
-        /// The file.
         file: PathBuf,
         /// The line, counted from one.
         line: usize,
@@ -104,14 +96,14 @@ impl Case {
 
     /// Reads a case from a text; the file's name is for messages.
     pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
-        Self::understand(file, text).map_err(|Problem { line, what }| Error::Parse {
+        Self::parse_document(file, text).map_err(|SyntaxError { line, what }| Error::Parse {
             file: file.to_owned(),
             line,
             what,
         })
     }
 
-    /// Sets the expected text of a step (counted from one), where it belongs in the file.
+    /// Sets the expected text of a step (counted from one) in the file's text.
     pub fn set_expected(&mut self, step: usize, name: &str, text: &str) {
         let section = numbered(name, step);
         self.document
@@ -124,12 +116,12 @@ impl Case {
         }
     }
 
-    /// The file's text: as it was read, but for expected texts that were set.
+    /// The file's text: as read, except for expected texts that were set.
     pub fn text(&self) -> String {
         self.document.to_string()
     }
 
-    fn understand(file: &Path, text: &str) -> Result<Self, Problem> {
+    fn parse_document(file: &Path, text: &str) -> Result<Self, SyntaxError> {
         let document = Document::parse(text)?;
         let title = parse_title(document.preamble())?;
         let mut steps = find_steps(&document)?;
@@ -142,7 +134,7 @@ impl Case {
                 let step = number
                     .checked_sub(1)
                     .and_then(|index| steps.get_mut(index))
-                    .ok_or_else(|| Problem::at(section.line(), no_step(number)))?;
+                    .ok_or_else(|| SyntaxError::at(section.line(), no_step(number)))?;
                 step.take(base, section)?;
             }
         }
@@ -157,8 +149,8 @@ impl Case {
 }
 
 impl Step {
-    /// Takes in a section of this step, by its name without the number.
-    fn take(&mut self, base: &str, section: &Section) -> Result<(), Problem> {
+    /// Adds a section of this step, by its name without the number.
+    fn take(&mut self, base: &str, section: &Section) -> Result<(), SyntaxError> {
         if base == "flows" {
             self.flows = flow::parse_section(section)?;
         } else if let Some(mode) = base.strip_prefix("flows.") {
@@ -172,7 +164,7 @@ impl Step {
     }
 }
 
-fn parse_title(preamble: &str) -> Result<String, Problem> {
+fn parse_title(preamble: &str) -> Result<String, SyntaxError> {
     let mut title = vec![];
     for (index, line) in preamble
         .lines()
@@ -180,24 +172,24 @@ fn parse_title(preamble: &str) -> Result<String, Problem> {
         .filter(|(_, line)| !line.trim().is_empty())
     {
         let words = line.strip_prefix('#').ok_or_else(|| {
-            Problem::at(
+            SyntaxError::at(
                 index + 1,
-                "before the first section only lines with # are expected",
+                "expected only lines with # before the first section",
             )
         })?;
         title.push(words.trim());
     }
     if title.is_empty() {
-        return Err(Problem::at(
+        return Err(SyntaxError::at(
             1,
-            "a case begins with its title: \"# what it shows\"",
+            "missing title: a case begins with \"# what it tests\"",
         ));
     }
     Ok(title.join(" "))
 }
 
-/// Finds the manifests of all steps, which must be numbered in the order they are written.
-fn find_steps(document: &Document) -> Result<Vec<Step>, Problem> {
+/// Finds the manifests of all steps, which must be numbered in order.
+fn find_steps(document: &Document) -> Result<Vec<Step>, SyntaxError> {
     let mut steps = vec![];
     for section in document.sections() {
         let Some(number) = step_of_manifests(section.name()) else {
@@ -205,7 +197,7 @@ fn find_steps(document: &Document) -> Result<Vec<Step>, Problem> {
         };
         if number != steps.len() + 1 {
             let what = format!("expected {} here", manifests(steps.len() + 1));
-            return Err(Problem::at(section.line(), what));
+            return Err(SyntaxError::at(section.line(), what));
         }
         steps.push(Step {
             yaml: section.text().to_owned(),
@@ -214,31 +206,31 @@ fn find_steps(document: &Document) -> Result<Vec<Step>, Problem> {
         });
     }
     if steps.is_empty() {
-        Err(Problem::at(1, no_step(1)))
+        Err(SyntaxError::at(1, no_step(1)))
     } else {
         Ok(steps)
     }
 }
 
-fn parse_node(section: &Section) -> Result<NodeOptions, Problem> {
+fn parse_node(section: &Section) -> Result<NodeOptions, SyntaxError> {
     let mut options = BTreeMap::new();
     for (number, line) in section.lines() {
-        // A comment begins the line or follows a space: a value may hold a # of its own.
+        // A comment begins the line or follows a space: a value may contain a #.
         let content = line.split(" #").next().unwrap_or_default().trim();
         if content.is_empty() || content.starts_with('#') {
             continue;
         }
         let (key, value) = content
             .split_once(':')
-            .ok_or_else(|| Problem::at(number, "expected \"key: value\""))?;
+            .ok_or_else(|| SyntaxError::at(number, "expected \"key: value\""))?;
         let value = unquoted(value.trim());
         if options
             .insert(key.trim().to_owned(), value.to_owned())
             .is_some()
         {
-            return Err(Problem::at(
+            return Err(SyntaxError::at(
                 number,
-                format!("{} was already given", key.trim()),
+                format!("duplicate option {}", key.trim()),
             ));
         }
     }
@@ -282,7 +274,7 @@ fn step_of_manifests(name: &str) -> Option<usize> {
 }
 
 fn no_step(number: usize) -> String {
-    format!("there is no section {}", manifests(number))
+    format!("missing section {}", manifests(number))
 }
 
 #[cfg(test)]

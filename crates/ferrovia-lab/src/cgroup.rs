@@ -1,11 +1,11 @@
-//! A control group with a limit of memory, as a container has one. The kernel counts what it holds on behalf of the processes inside too, such as the
-//! elements of nftables sets.
+//! A cgroup with a memory limit, as containers have one. Kernel memory of its processes counts, too, such as the elements of nftables
+//! sets.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A group that is removed when it is dropped. Its processes must have ended by then.
+/// A cgroup that is removed when this is dropped. Its processes must have exited by then.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,
@@ -13,18 +13,18 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group whose processes may use so many bytes together.
+    /// Creates a cgroup whose processes may use this many bytes in total.
     ///
     /// # Errors
-    /// If this machine has no controller of memory that may be used; the error says what failed.
+    /// If this machine has no usable memory controller.
     pub fn with_memory(name: &str, bytes: u64) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let (root, is_v2) = memory_root(&mounts).ok_or_else(|| {
-            io::Error::other("cannot limit memory: no cgroup controller of memory is mounted")
+            io::Error::other("cannot limit memory: the cgroup memory controller is not mounted")
         })?;
         let folder = root.join(format!("{name}-{}", std::process::id()));
         if is_v2 {
-            // It may be switched on already.
+            // It may be enabled already.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
         }
         let shown = folder.clone();
@@ -34,7 +34,7 @@ impl Cgroup {
                 format!("cannot {what} {}: {error}", shown.display()),
             )
         };
-        fs::create_dir(&folder).map_err(|error| failed("make the cgroup", &error))?;
+        fs::create_dir(&folder).map_err(|error| failed("create the cgroup", &error))?;
         let group = Self { folder, is_v2 };
         let limit = if is_v2 {
             "memory.max"
@@ -46,17 +46,17 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// A shell's words that put the shell into the group and then run what follows them.
+    /// The arguments of a shell that joins the cgroup and then executes the arguments that follow.
     pub fn enter(&self) -> [String; 4] {
         let procs = self.folder.join("cgroup.procs");
         let script = "echo $$ >\"$0\" && exec \"$@\"";
         ["sh", "-c", script, &procs.display().to_string()].map(String::from)
     }
 
-    /// The most bytes that were in use at once.
+    /// The peak memory usage in bytes.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub fn peak(&self) -> io::Result<u64> {
         let file = if self.is_v2 {
             "memory.peak"
@@ -67,10 +67,10 @@ impl Cgroup {
         text.trim().parse().map_err(io::Error::other)
     }
 
-    /// How many processes were killed for want of memory.
+    /// How many processes the OOM killer killed.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub fn kills(&self) -> io::Result<u64> {
         let file = if self.is_v2 {
             "memory.events"
@@ -79,7 +79,7 @@ impl Cgroup {
         };
         let text = fs::read_to_string(self.folder.join(file))?;
         let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        let kills = kills.ok_or_else(|| io::Error::other("the kernel counts no kills"))?;
+        let kills = kills.ok_or_else(|| io::Error::other("memory.events has no oom_kill"))?;
         kills.trim().parse().map_err(io::Error::other)
     }
 }
@@ -90,7 +90,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Where groups with limits of memory are made, and whether that is version 2 of the interface.
+/// The root of cgroups with memory limits, and whether it is cgroup v2.
 fn memory_root(mounts: &str) -> Option<(PathBuf, bool)> {
     let fields = |line: &str| {
         let mut fields = line.split(' ').skip(1).map(str::to_owned);

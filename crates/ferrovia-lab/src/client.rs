@@ -1,7 +1,7 @@
-//! One call from one place, and what became of it.
+//! One call from one host, and its outcome.
 //!
-//! A [`Caller`] keeps the calling thread in a namespace, so a call costs what its packets cost.
-//! Calls are started and finished apart: several that will time out can wait together.
+//! A [`Caller`] keeps the calling thread in a namespace, so that a call costs only its packets.
+//! Calls are started and finished separately, so that several can time out concurrently.
 
 mod outcome;
 
@@ -17,20 +17,20 @@ use crate::sys::{self, Readiness, SocketKind};
 use crate::world::{Error, Inside, World};
 
 pub(crate) use self::outcome::outcome_of;
-use self::outcome::parse_introduction;
+use self::outcome::parse_answer;
 pub use self::outcome::{Answer, Outcome};
 
-/// How long to wait for an answer that should come. Answers in the lab take microseconds, but a
-/// busy machine may let a server sleep for seconds.
+/// How long to wait for an expected answer. Answers in the lab take microseconds, but on a busy
+/// machine a server may not run for seconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a call under way is looked at.
+/// How often a pending call is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long to wait for an answer that should not come. Answers in the lab take microseconds.
+/// How long to wait for an answer that must not arrive. Answers in the lab take microseconds.
 pub const DROP_WAIT: Duration = Duration::from_millis(150);
 
-/// Makes calls from a namespace, in which the thread is while this lives.
+/// Makes calls from a namespace. The thread stays in it until this is dropped.
 #[derive(Debug)]
 pub struct Caller<'w> {
     world: &'w World,
@@ -38,7 +38,7 @@ pub struct Caller<'w> {
 }
 
 impl<'w> Caller<'w> {
-    /// Moves the calling thread into a namespace, ready to call.
+    /// Moves the calling thread into a namespace.
     pub fn enter(world: &'w World, role: Role) -> Result<Self, Error> {
         Ok(Self {
             world,
@@ -46,8 +46,8 @@ impl<'w> Caller<'w> {
         })
     }
 
-    /// Calls an address and waits for what comes of it. Without `from` the routes choose the
-    /// source address. Every call has a source port of its own.
+    /// Calls an address and waits for the outcome. Without `from` the routes choose the
+    /// source address. Every call uses another source port.
     pub fn connect(
         &self,
         protocol: Protocol,
@@ -61,7 +61,7 @@ impl<'w> Caller<'w> {
         }
     }
 
-    /// Asks for a page over HTTP, at a port that is one of the world's HTTP ports in the end.
+    /// Sends an HTTP GET request to a port that leads to one of the world's HTTP ports.
     pub fn get(&self, from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> Outcome {
         match self.start(Protocol::Tcp, from, to) {
             Ok(mut call) => call.get(Instant::now() + timeout),
@@ -76,7 +76,7 @@ impl<'w> Caller<'w> {
         from: Option<IpAddr>,
         to: SocketAddr,
     ) -> io::Result<Call> {
-        // A port may be taken by a program in the namespace; then the next one is tried.
+        // A program in the namespace may use a port; then the next one is tried.
         for _ in 0..16 {
             let local = SocketAddr::new(from.unwrap_or(any(to)), self.world.fresh_source_port());
             match Call::start(protocol, local, to) {
@@ -88,7 +88,7 @@ impl<'w> Caller<'w> {
     }
 }
 
-/// A call under way, or a connection that is kept.
+/// A pending call, or an open connection.
 #[derive(Debug)]
 pub struct Call {
     transport: Transport,
@@ -128,11 +128,11 @@ impl Call {
         })
     }
 
-    /// Waits for the answer, unless TCP has to send its first packet again: `None`, for a packet lost
-    /// by a bad rule must not be healed by the second try.
-    pub(crate) fn finish_at_first_try(&mut self, deadline: Instant) -> Option<Outcome> {
+    /// Waits for the answer. `None` means that TCP retransmitted its SYN: a retransmission must not
+    /// hide a packet that a wrong rule dropped.
+    pub(crate) fn finish_without_retransmission(&mut self, deadline: Instant) -> Option<Outcome> {
         if let Transport::Tcp(stream) = &self.transport {
-            match established_at_first_try(stream, deadline) {
+            match established_without_retransmission(stream, deadline) {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => return Some(outcome_of(&error)),
@@ -146,7 +146,9 @@ impl Call {
         let line = match &mut self.transport {
             Transport::Tcp(stream) => established(stream, deadline)
                 .and_then(|()| read_line(stream, deadline))
-                .and_then(|line| line.ok_or_else(|| io::Error::other("closed without an answer"))),
+                .and_then(|line| {
+                    line.ok_or_else(|| io::Error::other("connection closed without an answer"))
+                }),
             Transport::Udp(socket) => read_datagram(socket, deadline),
             Transport::Sctp {
                 socket,
@@ -156,36 +158,34 @@ impl Call {
         self.outcome(line)
     }
 
-    /// Sends an HTTP request once the connection stands, and waits for the answer.
+    /// Sends an HTTP request once the connection is established, and waits for the response.
     pub fn get(&mut self, deadline: Instant) -> Outcome {
         let line = match &mut self.transport {
             Transport::Tcp(stream) => established(stream, deadline)
                 .and_then(|()| stream.write_all(b"GET / HTTP/1.0\r\n\r\n"))
                 .and_then(|()| read_body(stream, deadline)),
-            Transport::Udp(_) | Transport::Sctp { .. } => {
-                Err(io::Error::other("HTTP is spoken over TCP"))
-            }
+            Transport::Udp(_) | Transport::Sctp { .. } => Err(io::Error::other("HTTP needs TCP")),
         };
         self.outcome(line)
     }
 
     fn outcome(&self, line: io::Result<String>) -> Outcome {
         match line {
-            Ok(line) => parse_introduction(&line, self.own_source).map_or_else(
-                || Outcome::Other(format!("strange answer {line:?}")),
+            Ok(line) => parse_answer(&line, self.own_source).map_or_else(
+                || Outcome::Other(format!("unexpected answer {line:?}")),
                 Outcome::Answer,
             ),
             Err(error) => outcome_of(&error),
         }
     }
 
-    /// Asks again on the same socket: UDP for a new answer, TCP for an echo. `Ok(None)` is a TCP
-    /// echo, `Ok(Some)` the answer of whoever is behind a UDP flow now.
-    pub fn again(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
+    /// Sends again on the same socket: UDP for a new answer, TCP for an echo. `Ok(None)` is a TCP
+    /// echo, `Ok(Some)` the answer of the current endpoint of a UDP flow.
+    pub fn repeat(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
         let deadline = Instant::now() + timeout;
         match &mut self.transport {
             Transport::Tcp(stream) => {
-                const WORD: &str = "still there?\n";
+                const WORD: &str = "echo request\n";
                 stream.write_all(WORD.as_bytes())?;
                 match read_line(stream, deadline)? {
                     Some(line) if line == WORD => Ok(None),
@@ -196,17 +196,17 @@ impl Call {
             Transport::Udp(socket) => {
                 ask(socket, b"who?\n")?;
                 let line = read_datagram(socket, deadline)?;
-                parse_introduction(&line, self.own_source)
+                parse_answer(&line, self.own_source)
                     .map(Some)
-                    .ok_or_else(|| io::Error::other(format!("strange answer {line:?}")))
+                    .ok_or_else(|| io::Error::other(format!("unexpected answer {line:?}")))
             }
-            Transport::Sctp { .. } => Err(io::Error::other("SCTP calls are not kept")),
+            Transport::Sctp { .. } => Err(io::Error::other("an SCTP call cannot be repeated")),
         }
     }
 }
 
 fn start_sctp(local: SocketAddr, to: SocketAddr) -> io::Result<(Transport, SocketAddr)> {
-    // For a raw socket the kernel would take ports for protocol numbers.
+    // For a raw socket the kernel interprets a port as a protocol number.
     let raw = sys::bound_socket(SocketKind::RawSctp, SocketAddr::new(local.ip(), 0))?;
     sys::connect(&raw, SocketAddr::new(to.ip(), 0))?;
     let socket = UdpSocket::from(raw);
@@ -228,8 +228,8 @@ fn start_sctp(local: SocketAddr, to: SocketAddr) -> io::Result<(Transport, Socke
     ))
 }
 
-/// Sends a datagram. A local rule that drops or rejects it makes the send fail with EPERM; which
-/// of the two it was, only the time to come tells: a reject is followed by an ICMP message.
+/// Sends a datagram. A local rule that drops or rejects it makes the send fail with EPERM in both
+/// cases; only a reject is followed by an ICMP message.
 fn ask(socket: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
     match socket.send(bytes) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
@@ -237,22 +237,22 @@ fn ask(socket: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Waits until a TCP connection stands.
+/// Waits until a TCP connection is established.
 ///
-/// Here an ICMP refusal comes back so fast that the kernel is still busy in the call that sent
-/// the first packet. It then only notes the error, and would fail the connection a second later,
-/// when the packet sent again is refused again. Asking for the error first finds the note.
+/// In the lab an ICMP error arrives so fast that the kernel is still in the call that sent
+/// the SYN. It then only stores the error, and fails the connection a second later,
+/// when the retransmitted SYN is rejected again. Reading `SO_ERROR` first finds the stored error.
 fn established(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
     stream.take_error()?.map_or(Ok(()), Err)?;
     await_ready(stream.as_raw_fd(), Readiness::Writable, deadline)?;
     stream.take_error()?.map_or(Ok(()), Err)
 }
 
-/// Waits until a TCP connection stands; false means that a packet had to be sent again for it.
+/// Waits until a TCP connection is established; false means that its SYN was retransmitted.
 ///
-/// An ICMP refusal that comes while nobody asks is only noted as well (see above), so the error is
-/// asked for again and again.
-fn established_at_first_try(stream: &TcpStream, deadline: Instant) -> io::Result<bool> {
+/// An ICMP error that arrives between two polls is only stored as well (see above), so `SO_ERROR` is
+/// polled.
+fn established_without_retransmission(stream: &TcpStream, deadline: Instant) -> io::Result<bool> {
     loop {
         let look = deadline.min(Instant::now() + LOOK);
         stream.take_error()?.map_or(Ok(()), Err)?;
@@ -285,7 +285,7 @@ fn read_line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<Str
     Ok(Some(String::from_utf8_lossy(&line).into_owned()))
 }
 
-/// Reads an HTTP response to its end, which is where the server closes, and returns the body.
+/// Reads an HTTP response until the server closes the connection, and returns the body.
 fn read_body(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
     let mut response = String::new();
     while let Some(lines) = read_line(stream, deadline)? {
@@ -293,7 +293,7 @@ fn read_body(stream: &mut TcpStream, deadline: Instant) -> io::Result<String> {
     }
     let (_, body) = response
         .split_once("\r\n\r\n")
-        .ok_or_else(|| io::Error::other(format!("no HTTP answer: {response:?}")))?;
+        .ok_or_else(|| io::Error::other(format!("not an HTTP response: {response:?}")))?;
     Ok(body.to_owned())
 }
 
@@ -312,7 +312,7 @@ fn read_datagram(socket: &UdpSocket, deadline: Instant) -> io::Result<String> {
     }
 }
 
-/// Waits for the answer to our INIT; a raw socket also hears those of other calls to the address.
+/// Waits for the answer to our INIT; a raw socket also receives those of other calls to the address.
 fn read_init_ack(
     socket: &UdpSocket,
     own_port: u16,

@@ -1,16 +1,16 @@
-//! A text of named sections that prints back byte for byte.
+//! A text of named sections that is written back byte for byte.
 //!
 //! ```text
-//! # What the case is about.
+//! # What the case tests.
 //! -- name --
 //! any text, up to the next header
 //! ```
 //!
-//! What the sections mean is left to [`crate::case`].
+//! [`crate::case`] interprets the sections.
 
 use std::fmt;
 
-/// A text cut at its headers. Nothing is lost, so printing gives the text that was read.
+/// A text split at its headers. Printing it returns the same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Document {
     preamble: String,
@@ -21,22 +21,20 @@ pub(crate) struct Document {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     name: String,
-    /// The header's line as it was written, with its line ending.
+    /// The header line as written, with its line ending.
     header: String,
     line: usize,
     body: String,
 }
 
-/// What is wrong with a text, and in which line, counted from one.
+/// A syntax error and its line, counted from one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    /// The line.
+pub(crate) struct SyntaxError {
     pub(crate) line: usize,
-    /// What is wrong there.
     pub(crate) what: String,
 }
 
-impl Problem {
+impl SyntaxError {
     pub(crate) fn at(line: usize, what: impl Into<String>) -> Self {
         Self {
             line,
@@ -46,14 +44,14 @@ impl Problem {
 }
 
 impl Document {
-    /// Cuts a text at its headers.
-    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
+    /// Splits a text at its headers.
+    pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
         let mut document = Self {
             preamble: String::new(),
             sections: vec![],
         };
         for (index, line) in text.split_inclusive('\n').enumerate() {
-            match header_name(line).map_err(|what| Problem::at(index + 1, what))? {
+            match header_name(line).map_err(|what| SyntaxError::at(index + 1, what))? {
                 Some(name) => document.open_section(name, line, index + 1)?,
                 None => document.last_text().push_str(line),
             }
@@ -66,19 +64,19 @@ impl Document {
         &self.preamble
     }
 
-    /// All sections, in the order of the text.
+    /// All sections, in order.
     pub(crate) fn sections(&self) -> &[Section] {
         &self.sections
     }
 
-    /// The section of that name.
+    /// The section with this name.
     pub(crate) fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// Gives a section a new text; the blank lines that set it off from the next one stay.
+    /// Replaces the text of a section; the blank lines before the next section stay.
     ///
-    /// A section that is not there yet is put before the section called `before`, or at the end.
+    /// A missing section is inserted before the section `before`, or at the end.
     pub(crate) fn replace(&mut self, name: &str, text: &str, before: Option<&str>) {
         if let Some(section) = self
             .sections
@@ -106,13 +104,13 @@ impl Document {
         self.sections.insert(position, section);
     }
 
-    fn open_section(&mut self, name: &str, header: &str, line: usize) -> Result<(), Problem> {
+    fn open_section(&mut self, name: &str, header: &str, line: usize) -> Result<(), SyntaxError> {
         if let Some(first) = self.section(name) {
             let what = format!(
-                "section \"{name}\" was already given in line {}",
+                "duplicate section \"{name}\", first defined in line {}",
                 first.line
             );
-            return Err(Problem::at(line, what));
+            return Err(SyntaxError::at(line, what));
         }
         let (name, header) = (name.to_owned(), header.to_owned());
         self.sections.push(Section {
@@ -124,7 +122,7 @@ impl Document {
         Ok(())
     }
 
-    /// The text that a line without header belongs to.
+    /// The text to which a line that is not a header belongs.
     fn last_text(&mut self) -> &mut String {
         match self.sections.last_mut() {
             Some(section) => &mut section.body,
@@ -132,7 +130,7 @@ impl Document {
         }
     }
 
-    /// Ends a last line that lacks its line ending, so that a header can follow.
+    /// Adds a missing line ending to the last line, so that a header can follow.
     fn finish_last_line(&mut self) {
         let text = self.last_text();
         if !text.is_empty() {
@@ -163,10 +161,10 @@ impl Section {
         self.line
     }
 
-    /// The text without the blank lines at its end.
+    /// The text without trailing blank lines.
     pub(crate) fn text(&self) -> &str {
         let trimmed = self.body.trim_end();
-        // The line ending of the last line belongs to the text.
+        // The line ending of the last line is part of the text.
         let end = self
             .body
             .get(trimmed.len()..)
@@ -196,10 +194,10 @@ fn header_name(line: &str) -> Result<Option<&str>, String> {
     };
     let name = rest.strip_suffix(" --").map(str::trim).unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    // Text that begins like a header is a slip of the pen, not text: say so at once.
+    // Text that begins like a header is a mistake, not text.
     if name.is_empty() || !name.chars().all(fits) {
         return Err(format!(
-            "\"{line}\" is no header: expected \"-- name --\" and nothing after"
+            "invalid header \"{line}\": expected \"-- name --\""
         ));
     }
     Ok(Some(name))
@@ -220,12 +218,12 @@ mod tests {
     const TEXT: &str = "# Title.\n\n-- a --\none\n---\ntwo\n\n\n--  b  -- \r\n\n-- c.v4 --\nlast";
 
     #[test]
-    fn a_text_prints_back_as_it_was() {
+    fn prints_the_text_that_was_parsed() {
         assert_eq!(Document::parse(TEXT).unwrap().to_string(), TEXT);
     }
 
     #[test]
-    fn sections_know_their_lines() {
+    fn records_line_numbers_of_sections() {
         let document = Document::parse(TEXT).unwrap();
         let a = document.section("a").unwrap();
         assert_eq!((a.line(), a.text()), (3, "one\n---\ntwo\n"));
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_section_changes_nothing_else() {
+    fn replaces_only_the_named_section() {
         let mut document = Document::parse(TEXT).unwrap();
         document.replace("a", "new", None);
         assert_eq!(
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_section_goes_where_it_is_told() {
+    fn inserts_a_new_section_before_the_given_one() {
         let mut document = Document::parse("-- a --\n1\n-- b --\n2").unwrap();
         document.replace("x", "new\n", Some("b"));
         document.replace("y", "end\n", None);
@@ -264,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_headers_and_repetitions_are_named() {
+    fn reports_invalid_headers_and_duplicate_sections() {
         let problem = Document::parse("x\n-- two words --\n").unwrap_err();
         assert_eq!(problem.line, 2);
         let problem = Document::parse("-- a --\n-- a --\n").unwrap_err();

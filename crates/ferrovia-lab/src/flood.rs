@@ -13,7 +13,7 @@ const SOURCE_PORT: u16 = 4000;
 /// Sends an empty UDP packet from each of these addresses, from the calling thread's namespace.
 ///
 /// # Errors
-/// If the kernel refuses a packet, or us the right to send it.
+/// If the kernel rejects a packet, or without the right to send it.
 pub fn spoof_udp(sources: impl IntoIterator<Item = Ipv4Addr>, to: SocketAddrV4) -> io::Result<()> {
     let socket = UdpSocket::from(sys::raw_sender()?);
     let mut packet = [0; IP_HEADER + UDP_HEADER];
@@ -25,7 +25,7 @@ pub fn spoof_udp(sources: impl IntoIterator<Item = Ipv4Addr>, to: SocketAddrV4) 
     packet[22..24].copy_from_slice(&to.port().to_be_bytes());
     packet[24..26].copy_from_slice(&(UDP_HEADER as u16).to_be_bytes());
     for source in sources {
-        // The kernel fills in lengths and the header's checksum; UDP over IPv4 needs none.
+        // The kernel fills in lengths and the header checksum; UDP over IPv4 needs no checksum.
         packet[12..16].copy_from_slice(&source.octets());
         socket.send_to(&packet, SocketAddrV4::new(*to.ip(), 0))?;
     }

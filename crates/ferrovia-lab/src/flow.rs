@@ -1,4 +1,4 @@
-//! The lines of a `flows` section: who calls what, and what must come of it.
+//! The lines of a `flows` section: calls and their expected outcomes.
 //!
 //! ```text
 //! pod-a > 10.96.0.10:80 => 10.244.1.10:80 | 10.244.2.10:80 hairpin
@@ -8,42 +8,41 @@
 //! check c1
 //! ```
 //!
-//! - The source is a place of the lab, with an address where it is not the usual one.
-//! - The destination is TCP unless `/udp` or `/sctp` says otherwise.
-//! - The expectation is `refused`, `dropped`, `unreachable` (TCP only: the kernel does not tell
-//!   others), or the endpoints: each must be seen and no other. Flags follow:
-//!   - nothing or `kept`: the endpoint sees the client's own address;
-//!   - `masq`: it sees an address of the node instead;
-//!   - `hairpin`: it sees the node's address where the client is the endpoint itself, and the
-//!     client's own elsewhere;
-//!   - `sticky`: all calls reach one of the endpoints, whichever;
-//!   - `share 3:1`: calls spread by these weights.
+//! - The source is a host of the lab, with `@address` if it is not the host's primary address.
+//! - The destination is TCP unless `/udp` or `/sctp` follows.
+//! - The expectation is `refused`, `dropped`, `unreachable` (TCP only: the kernel does not report it
+//!   for other protocols), or a list of endpoints, each of which must answer and no other. Flags follow:
+//!   - none or `kept`: the endpoint sees the client's own address;
+//!   - `masq`: it sees an address of the node;
+//!   - `hairpin`: it sees the node's address if the client is the endpoint itself, otherwise the
+//!     client's own;
+//!   - `sticky`: all calls reach the same endpoint, any of the list;
+//!   - `share 3:1`: calls are distributed by these weights.
 //! - `hold NAME` opens a connection (TCP, or a UDP socket) and keeps it for later steps.
-//!   `check NAME` says that it still works, through the same endpoint as before;
-//!   `check NAME => ip:port` that it is now answered by that one; `check NAME closed` that the
-//!   other side has ended it.
+//!   `check NAME` requires that it still works, with the same endpoint as before;
+//!   `check NAME => ip:port` that this endpoint answers now; `check NAME closed` that the peer has
+//!   closed it.
 //!
-//! Empty lines and lines beginning with `#` are skipped. How flows are sent and judged is in
-//! [`crate::run`].
+//! Empty lines and lines beginning with `#` are skipped. [`crate::run`] runs flows.
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::document::{Problem, Section};
-use crate::layout::{Place, Protocol};
+use crate::document::{Section, SyntaxError};
+use crate::layout::{ClientHost, Protocol};
 
-/// One line.
+/// A line of a `flows` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number in the file.
+    /// The line number in the file.
     pub number: usize,
-    /// The line as written, without the spaces round it.
+    /// The line, trimmed.
     pub text: String,
-    /// What it asks for.
+    /// The parsed line.
     pub action: Action,
 }
 
 impl Line {
-    /// The same where endpoints that are reached by a service see the node's address, whoever the client is: the node's process is theirs.
+    /// The line for a userspace proxy: endpoints of a Service always see the node's address, because the proxy is their client.
     #[must_use]
     pub fn proxied(mut self) -> Self {
         if let Action::Call(flow) = &mut self.action
@@ -57,8 +56,8 @@ impl Line {
         self
     }
 
-    /// The same where the node has the addresses of services itself: what nobody listens for there is refused by the kernel, not lost on the
-    /// way.
+    /// The line for bind portals: the node has the addresses of Services itself, so that its kernel refuses calls to closed ports, which
+    /// would otherwise be dropped.
     #[must_use]
     pub fn refused_at(mut self, has: impl Fn(IpAddr) -> bool) -> Self {
         if let Action::Call(flow) = &mut self.action
@@ -71,110 +70,101 @@ impl Line {
     }
 }
 
-/// What a line asks for.
+/// What a line does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Calls with an expectation.
+    /// Makes calls, with an expectation.
     Call(Flow),
-    /// A connection to keep.
+    /// Opens a connection and keeps it.
     Hold {
-        /// Its name in later lines.
+        /// The connection's name in later lines.
         name: String,
-        /// Who calls what.
+        /// The call's source and destination.
         route: Route,
     },
-    /// A look at a kept connection.
-    Check {
-        /// The name it was given.
-        name: String,
-        /// What must be true of it.
-        state: HeldState,
-    },
+    /// Checks an open connection.
+    Check { name: String, state: HeldState },
 }
 
-/// A call and what must come of it.
+/// A call and its expected outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Who calls what.
+    /// The call's source and destination.
     pub route: Route,
-    /// What must come of it.
     pub expectation: Expectation,
 }
 
-/// Who calls what.
+/// The call's source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where the call is made.
-    pub place: Place,
-    /// The source address, where it is not the place's usual one.
+    /// The calling host.
+    pub host: ClientHost,
+    /// The source address, if it is not the host's primary one.
     pub from: Option<IpAddr>,
-    /// The address called.
     pub to: SocketAddr,
-    /// The protocol spoken.
     pub protocol: Protocol,
 }
 
-/// What must come of a call.
+/// The expected outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// Endpoints answer.
     Answer {
-        /// Those that may, at least one.
+        /// The endpoints that may answer, at least one.
         endpoints: Vec<SocketAddr>,
         /// The source address they must see.
         source: SourceSeen,
-        /// How calls spread over them.
+        /// How calls are distributed over them.
         spread: Spread,
     },
     /// The call is refused.
     Refused,
-    /// Nothing comes back.
+    /// No packet comes back.
     Dropped,
-    /// The network says there is no way.
+    /// The network reports that the host is unreachable.
     Unreachable,
 }
 
 /// The source address an endpoint must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceSeen {
-    /// The client's own.
+    /// The client's own address.
     Own,
-    /// One of the node's.
+    /// An address of the node.
     Node,
-    /// One of the node's where the client is the endpoint, else the client's own.
+    /// An address of the node if the client is the endpoint, otherwise the client's own.
     Hairpin,
 }
 
-/// How calls spread over endpoints.
+/// How calls are distributed over endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Each is reached.
+    /// Each endpoint is reached.
     Each,
-    /// All calls reach the same one.
+    /// All calls reach the same endpoint.
     Sticky,
     /// By weights, one for each endpoint.
     Share(Vec<u32>),
 }
 
-/// What must be true of a kept connection.
+/// The expected state of an open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldState {
-    /// It works, through the endpoint it had.
+    /// It works, with the same endpoint as before.
     Works,
     /// This endpoint answers on it.
     AnsweredBy(SocketAddr),
-    /// The other side ended it.
+    /// The peer closed it.
     Closed,
 }
 
-/// Reads all lines of a section.
-pub(crate) fn parse_section(section: &Section) -> Result<Vec<Line>, Problem> {
+/// Parses all lines of a section.
+pub(crate) fn parse_section(section: &Section) -> Result<Vec<Line>, SyntaxError> {
     section
         .lines()
         .map(|(number, text)| (number, text.trim()))
         .filter(|(_, text)| !text.is_empty() && !text.starts_with('#'))
         .map(|(number, text)| {
-            let action = parse_action(text).map_err(|what| Problem::at(number, what))?;
+            let action = parse_action(text).map_err(|what| SyntaxError::at(number, what))?;
             Ok(Line {
                 number,
                 text: text.to_owned(),
@@ -184,7 +174,6 @@ pub(crate) fn parse_section(section: &Section) -> Result<Vec<Line>, Problem> {
         .collect()
 }
 
-/// Reads one line.
 pub fn parse_action(text: &str) -> Result<Action, String> {
     match text.split_once(char::is_whitespace) {
         Some(("hold", rest)) => parse_hold(rest),
@@ -235,7 +224,7 @@ fn parse_flow(text: &str) -> Result<Flow, String> {
         "refused" => Expectation::Refused,
         "dropped" => Expectation::Dropped,
         "unreachable" if route.protocol != Protocol::Tcp => {
-            return Err("only TCP calls are told that a host is unreachable".to_owned());
+            return Err("\"unreachable\" is only possible for TCP".to_owned());
         }
         "unreachable" => Expectation::Unreachable,
         answers => parse_answers(answers, route.to)?,
@@ -247,12 +236,12 @@ fn parse_route(text: &str) -> Result<Route, String> {
     let (source, destination) = text
         .split_once('>')
         .ok_or("expected \"<source> > <destination>\"")?;
-    let (place, from) = match source.trim().split_once('@') {
-        Some((place, address)) => {
+    let (host, from) = match source.trim().split_once('@') {
+        Some((host, address)) => {
             let address = address
                 .parse()
-                .map_err(|_| format!("\"{address}\" is no source address"))?;
-            (place, Some(address))
+                .map_err(|_| format!("invalid source address \"{address}\""))?;
+            (host, Some(address))
         }
         None => (source.trim(), None),
     };
@@ -260,24 +249,28 @@ fn parse_route(text: &str) -> Result<Route, String> {
         None | Some((_, "tcp")) => (destination.trim().trim_end_matches("/tcp"), Protocol::Tcp),
         Some((address, "udp")) => (address, Protocol::Udp),
         Some((address, "sctp")) => (address, Protocol::Sctp),
-        Some((_, other)) => return Err(format!("there is no protocol \"{other}\" here")),
+        Some((_, other)) => {
+            return Err(format!(
+                "invalid protocol \"{other}\": expected tcp, udp or sctp"
+            ));
+        }
     };
     let to = parse_address(address)?;
     if from.is_some_and(|from: IpAddr| from.is_ipv4() != to.is_ipv4()) {
-        return Err("source and destination are of different families".to_owned());
+        return Err("source and destination have different address families".to_owned());
     }
     Ok(Route {
-        place: place.parse()?,
+        host: host.parse()?,
         from,
         to,
         protocol,
     })
 }
 
-/// Reads `ip:port | ip:port flag flag`.
+/// Parses `ip:port | ip:port flag flag`.
 fn parse_answers(text: &str, to: SocketAddr) -> Result<Expectation, String> {
     let mut parts: Vec<&str> = text.split('|').map(str::trim).collect();
-    // Flags stand behind the last endpoint.
+    // Flags follow the last endpoint.
     let last = parts.pop().unwrap_or_default();
     let mut words = last.split_whitespace();
     parts.extend(words.next());
@@ -289,10 +282,10 @@ fn parse_answers(text: &str, to: SocketAddr) -> Result<Expectation, String> {
         .iter()
         .any(|endpoint| endpoint.is_ipv4() != to.is_ipv4())
     {
-        return Err("an endpoint is of another family than the destination".to_owned());
+        return Err("endpoint and destination have different address families".to_owned());
     }
     if endpoints.is_empty() {
-        return Err("the expectation is missing".to_owned());
+        return Err("missing expectation".to_owned());
     }
     let (source, spread) = parse_flags(words, endpoints.len())?;
     Ok(Expectation::Answer {
@@ -317,12 +310,10 @@ fn parse_flags<'a>(
                 let weights = parse_weights(words.next().unwrap_or_default(), endpoints)?;
                 spread.replace(Spread::Share(weights)).is_some()
             }
-            other => return Err(format!("there is no flag \"{other}\"")),
+            other => return Err(format!("invalid flag \"{other}\"")),
         };
         if repeated {
-            return Err(format!(
-                "\"{word}\" contradicts or repeats a flag before it"
-            ));
+            return Err(format!("\"{word}\" contradicts or repeats an earlier flag"));
         }
     }
     Ok((
@@ -337,7 +328,7 @@ fn parse_weights(text: &str, endpoints: usize) -> Result<Vec<u32>, String> {
         .map(|weight| {
             weight
                 .parse()
-                .map_err(|_| format!("\"{text}\" are no weights"))
+                .map_err(|_| format!("invalid weights \"{text}\""))
         })
         .collect::<Result<_, _>>()?;
     if weights.len() != endpoints || weights.contains(&0) {
@@ -348,7 +339,7 @@ fn parse_weights(text: &str, endpoints: usize) -> Result<Vec<u32>, String> {
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
-        .map_err(|_| format!("\"{text}\" is no address with a port"))
+        .map_err(|_| format!("invalid address and port \"{text}\""))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A folder of one's own among the temporary files.
+//! Temporary folders.
 
 use std::fs;
 use std::io;
@@ -8,52 +8,51 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::namespace::succeed;
 
-/// An empty folder that nobody else has. It goes with the value, with everything in it.
+/// A new temporary folder, which is removed with its contents when this is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder for a test, which cannot go on without one.
+    /// A folder for a test.
     ///
     /// # Panics
-    /// If there can be none.
+    /// If it cannot be created.
     #[allow(
         clippy::new_without_default,
         reason = "a default should cost nothing and leave nothing on the disk"
     )]
     pub fn new() -> Self {
-        Self::make().expect("a temporary folder can be made")
+        Self::make().expect("a temporary folder can be created")
     }
 
-    /// The same for those who can say what it is that failed.
+    /// Like [`Self::new`], but returns an error.
     ///
     /// # Errors
-    /// If the folder cannot be made.
+    /// If the folder cannot be created.
     pub fn make() -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ferrovia-lab-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Left by a process that was killed, and had the same number.
+        // A killed process with the same process ID may have left it.
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }
         fs::create_dir_all(&path)?;
-        // Who compares paths gets them without links.
+        // Without symbolic links, so that paths can be compared.
         Ok(Self(path.canonicalize()?))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Where a file in it is, or would be.
+    /// The path of a file in it, which need not exist.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file; answers with its path.
+    /// Writes a file; returns its path.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -63,9 +62,9 @@ impl Folder {
         path
     }
 
-    /// Writes a shell script that can be run; answers with its path.
+    /// Writes an executable shell script; returns its path.
     ///
-    /// Another process writes it: a program that somebody still has open for writing cannot be run, and what other tests start at the same
+    /// Another process writes it: a program that is open for writing cannot be executed, and processes that other tests start at the same
     /// time would inherit our descriptor for a moment.
     ///
     /// # Panics
@@ -83,7 +82,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays of it is a few bytes among temporary files.
+        // A failure leaves only a few bytes among temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_apart_and_go_with_their_contents() {
+    fn folders_are_distinct_and_removed_with_their_contents() {
         let (one, other) = (Folder::new(), Folder::new());
         assert_ne!(one.path(), other.path());
         let file = one.write("file", "text");

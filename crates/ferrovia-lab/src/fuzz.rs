@@ -1,7 +1,7 @@
-//! Fuzzing that any toolchain can run: seeds from a folder, changed a little, given to a parser until the time is up.
+//! Fuzzing with any toolchain: mutated seeds of a corpus as input of a parser, for a limited time.
 //!
-//! Everything follows from the number of a round, so a failure comes back: it is told with that number and with the input, and
-//! `FUZZ_ROUND=<number>` tries nothing else. `FUZZ_SECONDS=<n>` tries for longer, and then from another round each time.
+//! The number of a round determines its input, so that failures can be reproduced: a failure prints round and input, and
+//! `FUZZ_ROUND=<number>` runs only that round. `FUZZ_SECONDS=<n>` runs longer, beginning with another round each time.
 
 use std::any::Any;
 use std::fs;
@@ -9,42 +9,42 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long one target is tried in a usual test run. All of them together take some ten seconds.
+use crate::random::Random;
+
+/// How long one target runs by default. All targets together take about ten seconds.
 const USUALLY: Duration = Duration::from_millis(1500);
 
-/// No input may keep a parser busy for longer. Far more than any takes, even while the machine does other things.
+/// The time limit of one input. Far more than any needs, even on a busy machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How much of an input is told when it is the cause of a failure.
-const TOLD: usize = 4096;
+/// How much of an input a failure prints.
+const SHOWN_BYTES: usize = 4096;
 
 /// A file of the corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
-    /// Its name, which may say what it is.
+    /// The name of the file, which may indicate its format.
     pub name: String,
-    /// What is in it.
     pub bytes: Vec<u8>,
 }
 
-/// A parser to be tried.
+/// A parser to fuzz.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    /// What failures are told under.
+pub struct FuzzTarget<'a> {
+    /// The name in failure messages.
     pub name: &'a str,
-    /// The folder of the corpus.
     pub corpus: &'a Path,
-    /// Words that mean something to the parser.
+    /// Tokens of the parser's language.
     pub pieces: &'a [&'a [u8]],
-    /// Inputs are cut to this.
+    /// The maximum length of inputs.
     pub longest: usize,
 }
 
-impl Target<'_> {
-    /// Tries all seeds as they are, then changed ones until the time is up.
+impl FuzzTarget<'_> {
+    /// Runs all seeds unchanged, then mutated ones until the time is up.
     ///
     /// # Panics
-    /// If the parser does, if it takes too long, or if there is no corpus. Which input it was is printed.
+    /// If the parser panics or takes too long, after printing the input; or if there is no corpus.
     pub fn run(&self, check: impl Fn(&Seed, &[u8])) {
         let seeds = self.seeds();
         let only = number("FUZZ_ROUND");
@@ -55,7 +55,13 @@ impl Target<'_> {
         }
         let seconds = number("FUZZ_SECONDS");
         let limit = seconds.map_or(USUALLY, Duration::from_secs);
-        let first = only.unwrap_or_else(|| if seconds.is_some() { by_the_clock() } else { 0 });
+        let first = only.unwrap_or_else(|| {
+            if seconds.is_some() {
+                round_from_clock()
+            } else {
+                0
+            }
+        });
         let begin = Instant::now();
         let mut rounds = 0;
         while begin.elapsed() < limit {
@@ -81,7 +87,7 @@ impl Target<'_> {
                 Some(Seed { name, bytes })
             })
             .collect();
-        // The order of a folder is not the same everywhere.
+        // Folders are not listed in the same order everywhere.
         seeds.sort_by(|a, b| a.name.cmp(&b.name));
         assert!(!seeds.is_empty(), "{} is empty", self.corpus.display());
         seeds
@@ -94,14 +100,14 @@ impl Target<'_> {
         let mut bytes = seed.bytes.clone();
         for _ in 0..=random.below(6) {
             bytes.truncate(self.longest);
-            self.change(&mut bytes, other, &mut random);
+            self.mutate(&mut bytes, other, &mut random);
         }
         bytes.truncate(self.longest);
         (seed, bytes)
     }
 
-    /// One small change somewhere.
-    fn change(&self, bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    /// Applies one small mutation.
+    fn mutate(&self, bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
         const EXTREMES: [u8; 6] = [0, 1, 3, 4, 0x7f, 0xff];
         let at = random.below(bytes.len() + 1);
         let length = random.below(32).min(bytes.len() - at);
@@ -123,7 +129,7 @@ impl Target<'_> {
                 let to = (from + random.below(200)).min(other.len());
                 bytes.splice(at..at, other[from..to].iter().copied());
             }
-            // Where a length is likely to stand in binary messages.
+            // Likely offsets of length fields in binary messages.
             5 => bytes
                 .iter_mut()
                 .skip(at & !3)
@@ -141,24 +147,24 @@ impl Target<'_> {
         let begin = Instant::now();
         let tried = panic::catch_unwind(AssertUnwindSafe(|| check(seed, bytes)));
         if let Err(panic) = tried {
-            self.tell(what, seed, bytes);
+            self.print_failure(what, seed, bytes);
             panic::resume_unwind(panic as Box<dyn Any + Send>);
         }
         let took = begin.elapsed();
         if took > LONGEST {
-            self.tell(what, seed, bytes);
+            self.print_failure(what, seed, bytes);
             panic!("{}: {what} took {took:?}", self.name);
         }
     }
 
-    fn tell(&self, what: &str, seed: &Seed, bytes: &[u8]) {
-        let told = &bytes[..bytes.len().min(TOLD)];
+    fn print_failure(&self, what: &str, seed: &Seed, bytes: &[u8]) {
+        let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
         eprintln!(
             "{}: {what} (from {}), {} bytes: \"{}\"",
             self.name,
             seed.name,
             bytes.len(),
-            told.escape_ascii()
+            shown.escape_ascii()
         );
     }
 }
@@ -171,29 +177,9 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
-fn by_the_clock() -> u64 {
+fn round_from_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() << 24)
-}
-
-/// Numbers that look random and are always the same (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Numbers that follow from this one.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below a limit, or 0.
-    pub fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) as usize % limit.max(1)
-    }
 }
 
 #[cfg(test)]
@@ -201,8 +187,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_always_gives_the_same_input() {
-        let target = Target {
+    fn a_round_determines_its_input() {
+        let target = FuzzTarget {
             name: "test",
             corpus: Path::new("."),
             pieces: &[b"{", b"}"],

@@ -1,7 +1,7 @@
-//! Ctrl-C, `kill` and a closed terminal, as a value that long work looks at.
+//! SIGINT, SIGTERM and SIGHUP as a value that long operations poll.
 //!
-//! A program that dies of a signal runs no destructors, and a [`World`](crate::World) would stay
-//! behind. So the signals are held back, and whoever works stops by itself and tidies up.
+//! A program that a signal kills runs no destructors, and would leave its [`World`](crate::World)
+//! behind. So the signals are blocked, and the program exits by itself after cleaning up.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,24 +10,24 @@ use std::time::Duration;
 
 use crate::sys::EndSignals;
 
-/// Whether somebody wants the program to end.
+/// Whether the program was asked to exit.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Arc<Shared>);
+pub struct Interrupt(Arc<InterruptState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct InterruptState {
     raised: Mutex<bool>,
     news: Condvar,
 }
 
 impl Interrupt {
-    /// Takes over the signals. To be called before other threads are started.
+    /// Blocks the signals and waits for them. Call this before other threads are started.
     ///
-    /// Children inherit that the signals are held back: Ctrl-C, which the terminal sends to all of
-    /// them, does not stop an `ip` half way through its work.
+    /// Children inherit the signal mask: Ctrl-C, which the terminal sends to all of them, does not stop
+    /// an `ip` half way through its work.
     pub fn watch() -> io::Result<Self> {
         let signals = EndSignals::block()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(InterruptState::default());
         let interrupt = Self(Arc::clone(&shared));
         thread::Builder::new()
             .name("signals".into())
@@ -39,12 +39,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether a signal has come.
+    /// Whether a signal was received.
     pub fn is_raised(&self) -> bool {
         self.sleep(Duration::ZERO)
     }
 
-    /// Waits, though no longer than until a signal comes; whether one has.
+    /// Sleeps until a signal is received or the time is up; returns whether a signal was received.
     pub fn sleep(&self, time: Duration) -> bool {
         let raised = self.0.raised.lock().unwrap_or_else(PoisonError::into_inner);
         let (raised, _) = self

@@ -1,23 +1,27 @@
-//! Says whether the answers to a flow's calls are what the flow expects.
+//! Compares the answers to a flow's calls with what the flow expects.
 //!
-//! Plain functions of what was seen: no sockets, no namespaces.
+//! Pure functions of the answers: no sockets, no namespaces.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::client::Answer;
 use crate::flow::{SourceSeen, Spread};
-use crate::layout::{Place, Pod};
+use crate::layout::{ClientHost, Pod};
 
-/// Calls made for a `share`.
+/// The number of calls for a `share`.
 const SHARE_TRIES: usize = 400;
 
-/// Whether more calls are needed to judge.
+/// Whether more calls are needed.
 ///
-/// Enough are made to meet an endpoint that should not be there. To find one that should be,
-/// calls go on for a while: with fair dice, one of k endpoints stays unseen in 40k calls with
-/// a probability below k times e^-40.
-pub(crate) fn wants_more(answers: &[Answer], endpoints: &[SocketAddr], spread: &Spread) -> bool {
+/// A minimum number of calls detects unexpected endpoints. Calls continue until every expected one has
+/// answered: with random selection, one of k endpoints misses all of 40k calls with a probability
+/// below k times e^-40.
+pub(crate) fn needs_more_calls(
+    answers: &[Answer],
+    endpoints: &[SocketAddr],
+    spread: &Spread,
+) -> bool {
     let made = answers.len();
     let at_least = 8 * endpoints.len() + 8;
     match spread {
@@ -30,10 +34,10 @@ pub(crate) fn wants_more(answers: &[Answer], endpoints: &[SocketAddr], spread: &
     }
 }
 
-/// Judges the source addresses that endpoints saw.
+/// Checks the source addresses that endpoints saw.
 pub(crate) fn sources(
     answers: &[Answer],
-    place: Place,
+    host: ClientHost,
     expected: SourceSeen,
     is_node: impl Fn(IpAddr) -> bool,
 ) -> Result<(), String> {
@@ -44,10 +48,10 @@ pub(crate) fn sources(
             SourceSeen::Node => true,
             SourceSeen::Hairpin => calls_itself,
         };
-        let fits = match (masquerade, place) {
+        let fits = match (masquerade, host) {
             (false, _) => answer.seen_source == answer.own_source,
-            // The node's own address is what masquerading gives, so the two may be the same.
-            (true, Place::Node) => is_node(answer.seen_source),
+            // The node's own address is also the masqueraded one.
+            (true, ClientHost::Node) => is_node(answer.seen_source),
             (true, _) => is_node(answer.seen_source) && answer.seen_source != answer.own_source,
         };
         if !fits {
@@ -56,13 +60,13 @@ pub(crate) fn sources(
             } else {
                 "the client's own address"
             };
-            return Err(format!("expected {wanted} as source, saw: {answer}"));
+            return Err(format!("expected {wanted} as source, got: {answer}"));
         }
     }
     Ok(())
 }
 
-/// Judges which endpoints were reached, and how often.
+/// Checks which endpoints answered, and how often.
 pub(crate) fn spread(
     reached: &[SocketAddr],
     endpoints: &[SocketAddr],
@@ -82,7 +86,7 @@ pub(crate) fn spread(
     let count = |endpoint: &SocketAddr| counts.get(endpoint).copied().unwrap_or_default();
     if let Some(stranger) = counts.keys().find(|endpoint| !endpoints.contains(endpoint)) {
         return Err(format!(
-            "{} is not expected; saw {}",
+            "unexpected endpoint {}; got {}",
             described(*stranger),
             seen()
         ));
@@ -90,13 +94,15 @@ pub(crate) fn spread(
     match spread {
         Spread::Each => match endpoints.iter().find(|endpoint| count(endpoint) == 0) {
             Some(missing) => Err(format!(
-                "{} was never reached; saw {}",
+                "{} never answered; got {}",
                 described(*missing),
                 seen()
             )),
             None => Ok(()),
         },
-        Spread::Sticky if counts.len() > 1 => Err(format!("expected one only; saw {}", seen())),
+        Spread::Sticky if counts.len() > 1 => {
+            Err(format!("expected a single endpoint; got {}", seen()))
+        }
         Spread::Sticky => Ok(()),
         Spread::Share(weights) => {
             let total: f64 = weights.iter().copied().map(f64::from).sum();
@@ -104,7 +110,7 @@ pub(crate) fn spread(
                 let share = f64::from(*weight) / total;
                 if !near_share(count(endpoint), reached.len(), share, weights.len()) {
                     return Err(format!(
-                        "expected {:.0} % for {endpoint}; saw {}",
+                        "expected {:.0} % for {endpoint}; got {}",
                         share * 100.0,
                         seen()
                     ));
@@ -115,11 +121,11 @@ pub(crate) fn spread(
     }
 }
 
-/// Whether a count is as near to a share as chance allows.
+/// Whether a count is within the statistical tolerance of a share.
 ///
-/// Bernstein's inequality bounds the tail of a binomial for any share, also a small one:
+/// Bernstein's inequality bounds the tail of a binomial distribution for any share, however small:
 /// P(|X - np| >= t) <= 2 exp(-t^2 / (2 (np(1-p) + t/3))). Solved for the t at which all
-/// endpoints together raise a false alarm once in a million flows.
+/// endpoints together cause a false failure once in a million flows.
 fn near_share(count: usize, tries: usize, share: f64, endpoints: usize) -> bool {
     const FALSE_ALARMS: f64 = 1e-6;
     let (count, tries, endpoints) = (count as f64, tries as f64, endpoints as f64);
@@ -129,7 +135,7 @@ fn near_share(count: usize, tries: usize, share: f64, endpoints: usize) -> bool 
     (count - tries * share).abs() <= tolerance
 }
 
-/// An endpoint with the name of its pod.
+/// An endpoint and the name of its pod.
 fn described(endpoint: SocketAddr) -> String {
     match Pod::ALL
         .into_iter()
@@ -158,12 +164,12 @@ mod tests {
         }
     }
 
-    const POD: Place = Place::Pod(Pod::A);
+    const POD: ClientHost = ClientHost::Pod(Pod::A);
     const NODE: &str = "198.51.100.10";
 
-    fn source_fits(answer: Answer, place: Place, expected: SourceSeen) -> bool {
+    fn source_fits(answer: Answer, host: ClientHost, expected: SourceSeen) -> bool {
         let is_node = |address: IpAddr| address.to_string() == NODE;
-        sources(&[answer], place, expected, is_node).is_ok()
+        sources(&[answer], host, expected, is_node).is_ok()
     }
 
     #[test]
@@ -192,8 +198,12 @@ mod tests {
     #[test]
     fn the_node_may_be_masqueraded_as_itself() {
         let seen = answer("10.0.0.2:80", NODE, NODE);
-        assert!(source_fits(seen.clone(), Place::Node, SourceSeen::Node));
-        assert!(source_fits(seen, Place::Node, SourceSeen::Own));
+        assert!(source_fits(
+            seen.clone(),
+            ClientHost::Node,
+            SourceSeen::Node
+        ));
+        assert!(source_fits(seen, ClientHost::Node, SourceSeen::Own));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who lives in the lab, and at which addresses. The commands that make it so are in the wiring.
+//! The hosts of the lab and their addresses. `wiring.rs` has the commands that set them up.
 //!
 //! ```text
 //!  pod-a .. pod-d                          far: pod-x pod-y pod-z
@@ -7,7 +7,7 @@
 //!      node ------------ eth1 ------------ node2 -+
 //!   198.51.100.10, .11                198.51.100.20
 //!   host                              host2
-//!        |  eth0               uplink: where unknown destinations go and vanish
+//!        |  eth0               uplink: drops packets to unknown destinations
 //!     outside
 //!   192.0.2.9, 192.0.2.77, 203.0.113.200
 //! ```
@@ -19,13 +19,13 @@ use std::str::FromStr;
 /// A network namespace of the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// The node under test: the proxy's rules go here.
+    /// The node under test, which has the proxy's rules.
     Node,
-    /// A second node, the way to the remote pods.
+    /// A second node, which routes to the remote pods.
     Node2,
-    /// Holds the remote pods, all in one.
+    /// All remote pods, in one namespace.
     Far,
-    /// A client beyond the cluster.
+    /// A client outside of the cluster.
     Outside,
     /// The first local pod.
     PodA,
@@ -38,7 +38,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Every namespace of a world.
+    /// All namespaces of a world.
     pub const ALL: [Self; 8] = [
         Self::Node,
         Self::Node2,
@@ -50,7 +50,7 @@ impl Role {
         Self::PodD,
     ];
 
-    /// The last part of the namespace's name.
+    /// The suffix of the namespace's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -65,7 +65,7 @@ impl Role {
     }
 }
 
-/// A pod: a pair of addresses on which servers answer.
+/// A pod: an IPv4 and an IPv6 address with servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pod {
     /// Local, 10.244.1.10.
@@ -82,14 +82,14 @@ pub enum Pod {
     Y,
     /// Remote, 10.244.2.12.
     Z,
-    /// In the network of the node under test, under its address.
+    /// With host network on the node under test.
     Host,
-    /// In the network of the second node, under its address.
+    /// With host network on the second node.
     Host2,
 }
 
 impl Pod {
-    /// Every pod with a network of its own, the local ones first.
+    /// All pods without host network, the local ones first.
     pub const ALL: [Self; 7] = [
         Self::A,
         Self::B,
@@ -103,10 +103,10 @@ impl Pod {
     pub const LOCAL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
     /// The pods of the second node.
     pub const REMOTE: [Self; 3] = [Self::X, Self::Y, Self::Z];
-    /// The pods in the nodes' own networks. They only answer; who calls from there is a node.
+    /// The pods with host network. They are only servers: a client there is a node.
     pub const HOST_NETWORK: [Self; 2] = [Self::Host, Self::Host2];
 
-    /// The name in flow lines and in answers.
+    /// The name in flow lines and in responses.
     pub fn name(self) -> &'static str {
         match self {
             Self::A => "pod-a",
@@ -121,7 +121,7 @@ impl Pod {
         }
     }
 
-    /// The namespace the pod lives in.
+    /// The namespace of the pod.
     pub fn role(self) -> Role {
         match self {
             Self::A => Role::PodA,
@@ -134,7 +134,6 @@ impl Pod {
         }
     }
 
-    /// The IPv4 address.
     pub fn v4(self) -> Ipv4Addr {
         let [a, b, c, d] = match self.numbers() {
             (0, host) => [198, 51, 100, host],
@@ -143,19 +142,19 @@ impl Pod {
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// The IPv6 address. Its last group reads like the last number of the IPv4 address.
+    /// The IPv6 address. Its last group has the same digits as the last number of the IPv4 address.
     pub fn v6(self) -> Ipv6Addr {
         let (node, host) = self.numbers();
         let [a, b, c, d] = match node {
             0 => [0x2001, 0xdb8, 0x51, 0],
             node => [0xfd00, 0x10, 0x244, u16::from(node)],
         };
-        // Ten is written `::10`, and twenty `::20`.
+        // 10 becomes `::10` and 20 becomes `::20`.
         let last = u16::from(host / 10) * 0x10 + u16::from(host % 10);
         Ipv6Addr::new(a, b, c, d, 0, 0, 0, last)
     }
 
-    /// The address of the family that `like` has.
+    /// The address of the same family as `like`.
     pub fn address(self, like: IpAddr) -> IpAddr {
         if like.is_ipv4() {
             self.v4().into()
@@ -164,7 +163,7 @@ impl Pod {
         }
     }
 
-    /// Which node's pod network the pod is in, 0 for the nodes' own, and its number there.
+    /// The node of the pod's network (0 for host network), and its host number.
     fn numbers(self) -> (u8, u8) {
         match self {
             Self::A => (1, 10),
@@ -180,20 +179,19 @@ impl Pod {
     }
 }
 
-/// A place from which a call can be made.
+/// A host of the lab from which calls can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum ClientHost {
     /// The node under test.
     Node,
-    /// The second node.
     Node2,
-    /// Beyond the cluster.
+    /// Outside of the cluster.
     Outside,
     /// A pod, local or remote.
     Pod(Pod),
 }
 
-impl Place {
+impl ClientHost {
     /// The namespace to call from.
     pub fn role(self) -> Role {
         match self {
@@ -204,8 +202,8 @@ impl Place {
         }
     }
 
-    /// The source address a call must bind to. The remote pods share a namespace, so routing
-    /// alone does not tell them apart; elsewhere the routes choose.
+    /// The source address that a call must bind to. The remote pods share a namespace, so routing
+    /// alone does not distinguish them; elsewhere the routes choose.
     pub fn source(self, destination: IpAddr) -> Option<IpAddr> {
         match self {
             Self::Pod(pod) => Some(pod.address(destination)),
@@ -214,7 +212,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ClientHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pod(pod) => pod.name(),
@@ -223,7 +221,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for ClientHost {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -235,23 +233,24 @@ impl FromStr for Place {
                 .into_iter()
                 .find(|pod| pod.name() == text)
                 .map(Self::Pod)
-                .ok_or_else(|| format!("there is no place \"{text}\" in the lab")),
+                .ok_or_else(|| {
+                    format!(
+                        "invalid host \"{text}\": expected node, node2, outside or pod-a to pod-z"
+                    )
+                }),
         }
     }
 }
 
-/// A transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP, as single hand-made packets: no SCTP stack is needed.
+    /// SCTP, as single crafted packets: no SCTP stack is needed.
     Sctp,
 }
 
-/// The node's addresses, the one used as a source first in each family.
+/// The node's addresses, in each family the primary one first.
 pub const NODE_ADDRESSES: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 10)),
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 11)),
@@ -259,7 +258,7 @@ pub const NODE_ADDRESSES: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0x11)),
 ];
 
-/// The addresses of the bridge, which the node has besides when there is one.
+/// The addresses of the bridge, if there is one.
 pub(crate) const BRIDGE_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 244, 1, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x10, 0x244, 1, 0, 0, 0, 1)),
@@ -270,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_both_families_read_alike() {
+    fn ipv6_addresses_have_the_digits_of_ipv4_addresses() {
         assert_eq!(Pod::A.v4().to_string(), "10.244.1.10");
         assert_eq!(Pod::A.v6().to_string(), "fd00:10:244:1::10");
         assert_eq!(Pod::D.v6().to_string(), "fd00:10:244:1::13");
@@ -281,11 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn places_parse_as_they_print() {
+    fn hosts_parse_as_they_print() {
         for text in ["node", "node2", "outside", "pod-a", "pod-z"] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ClientHost>().unwrap().to_string(), text);
         }
-        assert!("pod-e".parse::<Place>().is_err());
-        assert!("far".parse::<Place>().is_err());
+        assert!("pod-e".parse::<ClientHost>().is_err());
+        assert!("far".parse::<ClientHost>().is_err());
     }
 }

@@ -1,35 +1,50 @@
-//! A laboratory of network namespaces: a node, its pods, a second node and the world outside,
-//! built in a blink and removed without a trace.
+//! Test support: a cluster of network namespaces (a node, its pods, a second node and an outside client), and everything that tests of
+//! several crates share.
 //!
-//! The lab knows networks, packets and case files. It knows nothing of Ferrovia: whoever runs a
-//! case programs the node's kernel in between, so the same flows judge every mode, and another
-//! proxy too.
+//! Networks and packets:
+//! - [`layout`]: the hosts of the lab and their addresses
+//! - [`world`]: creates the namespaces, runs code and programs inside, removes them
+//! - `servers`: the servers on the pods' addresses
+//! - [`client`]: one call from one host, and its outcome
+//! - [`flood`]: packets from spoofed addresses
 //!
-//! - [`layout`]: who lives in the lab, and at which addresses.
-//! - [`world`]: builds the namespaces, runs things inside them, removes them.
-//! - `servers`: what answers on the pods' addresses.
-//! - [`client`]: one call from one place, and what became of it.
-//! - [`flood`]: packets from spoofed addresses.
-//! - [`flow`]: the lines of a `flows` section, as values.
-//! - [`run`]: flows sent through a world; `judge`: whether what came back is right.
-//! - [`interrupt`]: Ctrl-C as a value, for programs that must tidy up first.
-//! - `document`: a text of named sections that prints back byte for byte.
-//! - [`case`]: a document read as a test case of several steps.
-//! - [`cgroup`]: a limit of memory as containers have one.
-//! - [`folder`], [`waiting`], [`namespace`], [`plain_http`]: what a test needs that needs no world.
-//! - [`fuzz`]: inputs for parsers, changed a little again and again.
-//! - [`uml`]: a kernel of our own, for what the machine's kernel lacks.
-//! - [`apiserver`]: a stand-in for the Kubernetes API server, and all that can go wrong with one.
-//! - [`control_plane`]: a real API server with its etcd, for tests that compare with the real thing.
+//! Case files. They do not depend on how the node's kernel is programmed, so that every mode, and kube-proxy, runs the same flows:
+//! - `document`: a text of named sections that is written back byte for byte
+//! - [`case`]: a document parsed as a test case of several steps
+//! - [`flow`]: the lines of a `flows` section, as values
+//! - [`run`]: runs flows in a world; `judge`: compares outcomes with expectations
 //!
-//! Building a world needs root, or the right to create a user namespace, which every program with this crate enters before `main`
-//! ([`rootless`]). Without either [`world::World::new`] fails with the reason; nothing here passes by skipping.
+//! Clusters and their objects:
+//! - [`apiserver`]: a simulated Kubernetes API server, with faults to inject
+//! - [`control_plane`]: a real kube-apiserver with etcd
+//! - [`random_cluster`]: random but valid clusters
+//! - [`kube_proxy_rules`]: Services and the iptables rules that kube-proxy writes for them
+//!
+//! The daemon and its kernel:
+//! - [`daemon`]: a node that runs `ferrovia`, and assertions about it
+//! - [`conntrack`]: creates conntrack entries
+//! - [`uml`]: boots user-mode Linux, for features that the machine's kernel lacks
+//!
+//! Tools for any test:
+//! - [`folder`], [`waiting`], [`namespace`], [`plain_http`]: temporary folders, waiting for conditions, a network namespace, HTTP requests
+//! - [`cgroup`]: a memory limit, as containers have one
+//! - [`fuzz`]: mutated inputs for parsers; [`random`]: pseudo-random numbers
+//! - [`interrupt`]: Ctrl-C as a value, for programs that clean up before they exit
+//!
+//! Creating a world requires root, or the right to create a user namespace, which every program with this crate enters before `main`
+//! ([`rootless`]). Without either [`world::World::new`] returns an error; no test is skipped.
+#![allow(
+    missing_docs,
+    reason = "test support of this workspace: names that need no explanation have none"
+)]
 
 pub mod apiserver;
 pub mod case;
 pub mod cgroup;
 pub mod client;
+pub mod conntrack;
 pub mod control_plane;
+pub mod daemon;
 mod document;
 pub mod flood;
 pub mod flow;
@@ -38,11 +53,14 @@ pub mod fuzz;
 pub mod interrupt;
 mod iproute;
 mod judge;
+pub mod kube_proxy_rules;
 pub mod layout;
 pub mod namespace;
 mod neighbours;
 mod netns;
 pub mod plain_http;
+pub mod random;
+pub mod random_cluster;
 pub mod rootless;
 pub mod run;
 mod sctp;
@@ -57,6 +75,6 @@ pub use case::Case;
 pub use client::{Answer, Outcome};
 pub use flow::Line;
 pub use folder::Folder;
-pub use layout::{Place, Pod, Protocol, Role};
+pub use layout::{ClientHost, Pod, Protocol, Role};
 pub use run::{Patience, Session};
 pub use world::{Spec, World};

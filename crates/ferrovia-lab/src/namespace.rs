@@ -10,11 +10,11 @@ use std::time::Duration;
 use crate::rootless;
 use crate::sys;
 
-/// A test that takes longer hangs.
+/// A test that takes longer fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Runs a test in a fresh network namespace and answers with what it returns. The namespace belongs to a thread made for it and goes with
-/// it, and with the threads it started, so there is nothing to clean up.
+/// Runs a test in a new network namespace and returns its result. The namespace belongs to a new thread and is removed with it, and with
+/// the threads that it started.
 ///
 /// # Panics
 /// With the test's message, if it panics; if it hangs; or without root and user namespaces.
@@ -26,16 +26,16 @@ pub fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static
     });
     match receiver.recv_timeout(PATIENCE) {
         Ok(value) => value,
-        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
-        // The thread panicked: so do we, with its words.
+        Err(RecvTimeoutError::Timeout) => panic!("the test timed out"),
+        // The thread panicked: propagate its panic.
         Err(RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => resume_unwind(panic),
-            Ok(()) => panic!("a test ended without a result"),
+            Ok(()) => panic!("the test returned no result"),
         },
     }
 }
 
-/// Moves this thread, and no other, into a fresh network namespace.
+/// Moves only this thread into a new network namespace.
 ///
 /// # Panics
 /// Without root and user namespaces.
@@ -48,38 +48,38 @@ pub fn enter_new() {
     }
 }
 
-/// Makes this thread, and no other, an ordinary user's.
+/// Changes only this thread to an unprivileged user.
 ///
 /// # Panics
-/// If it is one already.
-pub fn give_up_rights() {
+/// If the thread is unprivileged already.
+pub fn drop_privileges() {
     if let Err(error) = sys::become_nobody() {
         panic!("cannot change the user: {error}");
     }
 }
 
-/// Runs a command in this thread's namespace; answers with what it printed. Words are separated by spaces; there is no quoting.
+/// Runs a command in this thread's namespace; returns its standard output. Arguments are separated by spaces, without quoting.
 ///
 /// # Panics
-/// With the command's words, if it fails.
+/// With the command's standard error, if it fails.
 pub fn run(command: &str) -> String {
     feed(command, "")
 }
 
-/// The same with an input.
+/// Like [`run`], with standard input.
 ///
 /// # Panics
-/// With the command's words, if it fails.
+/// With the command's standard error, if it fails.
 pub fn feed(command: &str, input: &str) -> String {
     let mut words = command.split_whitespace();
     let program = words.next().unwrap_or_default();
     succeed(Command::new(program).args(words), input)
 }
 
-/// Runs a command with an input, and answers with what it printed.
+/// Runs a command with standard input; returns its standard output.
 ///
 /// # Panics
-/// With the command's words, if it fails.
+/// With the command's standard error, if it fails.
 pub fn succeed(command: &mut Command, input: &str) -> String {
     let mut child = command
         .stdin(Stdio::piped())
@@ -89,7 +89,7 @@ pub fn succeed(command: &mut Command, input: &str) -> String {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let stdin = child.stdin.take();
     let text = input.to_owned();
-    // In a thread of its own: the command may be busy complaining meanwhile. If it stops reading, its status says why.
+    // In its own thread: the command may write errors before it has read everything. If it stops reading, its status shows why.
     let feeder = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(text.as_bytes())));
     let output = child
         .wait_with_output()

@@ -1,31 +1,30 @@
-//! Whether an IPv6 address is in force yet: found by its neighbours, and taken for the machine's own.
+//! Waits until an IPv6 address is usable: neighbours can resolve it, and the kernel delivers packets to it locally.
 //!
-//! The kernel sees to both a little later, from a queue of its own, which may have to wait for namespaces that are being removed. A
-//! neighbour's question that comes earlier is lost, and asked again only after a second, which is longer than a call of the lab waits. A
-//! packet to the address that comes earlier is sent on.
+//! The kernel completes both asynchronously, from a work queue that may be busy removing namespaces. An earlier neighbour solicitation
+//! is lost and repeated only after a second, which is longer than a call of the lab waits. An earlier packet to the address is forwarded.
 
 use std::fs;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Much longer than any machine takes; only a fault is waited for so long.
+/// Much longer than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// In a route's flags: it leads to the machine itself.
+/// `RTF_LOCAL`: the route delivers locally.
 const LOCAL: u32 = 0x8000_0000;
 
-/// Waits until all IPv6 addresses of the calling thread's network namespace can be found.
-pub(crate) fn wait_until_found() -> io::Result<()> {
-    wait_until_none("igmp6", not_listened_for, "nobody listens for")
+/// Waits until neighbours can resolve all IPv6 addresses of the calling thread's network namespace.
+pub(crate) fn wait_until_resolvable() -> io::Result<()> {
+    wait_until_none("igmp6", without_group, "no multicast group joined for")
 }
 
-/// Waits until all IPv6 addresses of the calling thread's network namespace are taken for its own.
+/// Waits until all IPv6 addresses of the calling thread's network namespace have local routes.
 pub(crate) fn wait_until_local() -> io::Result<()> {
-    wait_until_none("ipv6_route", not_local, "no route leads to")
+    wait_until_none("ipv6_route", not_local, "no local route to")
 }
 
-/// Waits until there is no address of which a list of the kernel's lacks something.
+/// Waits until a list of the kernel is complete for all addresses.
 fn wait_until_none(
     list: &str,
     missing: impl Fn(&str, &str) -> Option<String>,
@@ -44,7 +43,7 @@ fn wait_until_none(
     }
 }
 
-/// An address without a route that leads here.
+/// An address without a local route.
 fn not_local(addresses: &str, routes: &str) -> Option<String> {
     let local: Vec<&str> = routes.lines().filter_map(local_address).collect();
     let mut own = addresses.lines().filter_map(address);
@@ -52,8 +51,8 @@ fn not_local(addresses: &str, routes: &str) -> Option<String> {
     missing.map(|(address, link)| format!("{address} on {link}"))
 }
 
-/// An address, with its interface, whose group nobody has joined. Loopback has no neighbours.
-fn not_listened_for(addresses: &str, groups: &str) -> Option<String> {
+/// An address, with its interface, whose solicited-node group is not joined yet. Loopback has no neighbours.
+fn without_group(addresses: &str, groups: &str) -> Option<String> {
     let joined: Vec<(&str, &str)> = groups.lines().filter_map(group).collect();
     let is_joined = |(address, link): &(&str, &str)| {
         let end = address.get(26..).unwrap_or_default();
@@ -73,7 +72,7 @@ fn address(line: &str) -> Option<(&str, &str)> {
     Some((words.next()?, words.next_back()?))
 }
 
-/// The address of a line of `ipv6_route` that leads here.
+/// The address of a line of `ipv6_route` that is a local route.
 fn local_address(line: &str) -> Option<&str> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let flags = u32::from_str_radix(words.get(8)?, 16).ok()?;
@@ -93,20 +92,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_found_once_its_group_is_joined() {
+    fn an_address_is_resolvable_once_its_group_is_joined() {
         let addresses = "00000000000000000000000000000001 01 80 10 80       lo\n\
                          fd000010024400010000000000000010 02 80 00 02     eth0\n";
         let other_link = "3    eth1            ff0200000000000000000001ff000010     1 00000004 0\n";
         assert_eq!(
-            not_listened_for(addresses, other_link).unwrap(),
+            without_group(addresses, other_link).unwrap(),
             "fd000010024400010000000000000010 on eth0"
         );
         let groups = "2    eth0            ff0200000000000000000001ff000010     1 00000004 0\n";
-        assert_eq!(not_listened_for(addresses, groups), None);
+        assert_eq!(without_group(addresses, groups), None);
     }
 
     #[test]
-    fn an_address_is_local_once_a_route_says_so() {
+    fn an_address_is_local_once_it_has_a_local_route() {
         let addresses = "fd000010009600000000000000000010 09 80 00 a0 kube-ipvs0\n";
         let route = |flags| {
             let none = "0".repeat(32);

@@ -1,65 +1,62 @@
-//! A plain HTTP/1.1 client that shows an answer as it came.
+//! A minimal HTTP/1.1 client that returns responses unmodified.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any answer takes on a busy machine.
+/// Longer than any response takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An answer.
 #[derive(Debug)]
-pub struct Reply {
-    /// Its code.
+pub struct HttpResponse {
     pub code: u16,
-    /// Names in lower case.
+    /// Header names (lower case) and values.
     headers: Vec<(String, String)>,
-    /// What came behind the headers, whole.
     pub body: String,
 }
 
-impl Reply {
-    /// A header's value; empty if it is missing.
+impl HttpResponse {
+    /// The value of a header; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     }
 }
 
-/// Asks for a page.
+/// Sends a GET request.
 ///
 /// # Panics
-/// If there is no answer.
-pub fn get(address: SocketAddr, path: &str) -> Reply {
+/// If there is no response.
+pub fn get(address: SocketAddr, path: &str) -> HttpResponse {
     request(address, "GET", path, &[], "")
 }
 
-/// Asks with any method, headers and body.
+/// Sends a request.
 ///
 /// # Panics
-/// If there is no answer.
+/// If there is no response.
 pub fn request(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Reply {
+) -> HttpResponse {
     try_request(address, method, path, headers, body)
         .unwrap_or_else(|error| panic!("{method} {path} of {address}: {error}"))
 }
 
-/// The same where there may be no answer.
+/// Like [`request`], but returns an error if there is no response.
 ///
 /// # Errors
-/// If nobody listens, or what came is not a whole answer.
+/// If the connection is refused, or the response is incomplete.
 pub fn try_request(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> std::io::Result<Reply> {
+) -> std::io::Result<HttpResponse> {
     let mut stream = connect(address)?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     if !headers
@@ -78,13 +75,13 @@ pub fn try_request(
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
-    parse(&answer).ok_or_else(|| std::io::Error::other(format!("not an answer: {answer:?}")))
+    parse(&answer).ok_or_else(|| std::io::Error::other(format!("not an HTTP response: {answer:?}")))
 }
 
-/// A connection with a limit to every wait.
+/// Connects, with time-outs for reads and writes.
 ///
 /// # Errors
-/// If nobody listens.
+/// If the connection fails.
 pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -92,7 +89,7 @@ pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn parse(answer: &str) -> Option<Reply> {
+fn parse(answer: &str) -> Option<HttpResponse> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut lines = head.split("\r\n");
     let code = lines.next()?.split(' ').nth(1)?.parse().ok()?;
@@ -100,7 +97,7 @@ fn parse(answer: &str) -> Option<Reply> {
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
-    let mut reply = Reply {
+    let mut reply = HttpResponse {
         code,
         headers,
         body: body.to_owned(),
@@ -111,7 +108,7 @@ fn parse(answer: &str) -> Option<Reply> {
     Some(reply)
 }
 
-/// Joins the chunks; none if the last is missing, for then the answer was broken off.
+/// Joins the chunks; `None` if the last one is missing, because the response was truncated.
 fn unchunk(mut rest: &str) -> Option<String> {
     let mut whole = String::new();
     loop {

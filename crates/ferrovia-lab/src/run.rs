@@ -1,4 +1,4 @@
-//! Sends flows through a world. Whether what came back is right, `judge.rs` says.
+//! Runs flows in a world. `judge.rs` compares their answers with the expectations.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,27 +13,27 @@ use crate::flow::{Action, Expectation, Flow, HeldState, Line, Route, Spread};
 use crate::judge;
 use crate::world::World;
 
-/// Flows sent at the same time. They mostly wait, some of them for drops.
+/// Flows that run concurrently. They mostly wait, some of them for drops.
 const PARALLEL: usize = 8;
 
-/// Calls made where no endpoint answers, all at the same time: rules are no dice, but one that
-/// spoils only the first packet, or every other one, should be seen.
+/// Concurrent calls of a flow that no endpoint answers: enough to detect a rule that handles only the
+/// first packet, or every other one.
 const VERDICT_TRIES: usize = 4;
 
-/// After so many answers that were not enough, callers may be in step with each other.
+/// After this many answers without a result, concurrent callers may be synchronised with each other.
 const IN_STEP: usize = 16;
 
-/// How much a session bears with the machine it runs on.
+/// How long a session waits for answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// What should come has time to come, however busy the machine is.
+    /// Long enough for any answer, however busy the machine is.
     Long,
-    /// For whoever asks again and again until it is right: no single call is worth a long wait.
+    /// For callers that repeat the flows until they hold.
     Short,
 }
 
 impl Patience {
-    /// How long to wait for an answer that should come.
+    /// How long to wait for an expected answer.
     fn answer(self) -> Duration {
         match self {
             Self::Long => PATIENCE,
@@ -41,9 +41,9 @@ impl Patience {
         }
     }
 
-    /// How often a flow may call again because TCP had to send a packet twice. What a rule does to a
-    /// call it does to the next ones too; a machine that stood still for a second does not.
-    fn second_chances(self) -> usize {
+    /// How often a flow may repeat a call whose SYN was retransmitted. A wrong rule affects repeated
+    /// calls, too; a machine that was stalled for a second does not.
+    fn retries(self) -> usize {
         match self {
             Self::Long => 2,
             Self::Short => 0,
@@ -51,27 +51,27 @@ impl Patience {
     }
 }
 
-/// The flows of one case, step by step: holds the connections that outlive a step.
+/// Runs the flows of a case step by step, and keeps the connections that outlive a step.
 #[derive(Debug)]
 pub struct Session<'w> {
     world: &'w World,
     patience: Patience,
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, HeldConnection>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldConnection {
     call: Call,
     endpoint: SocketAddr,
 }
 
 impl<'w> Session<'w> {
-    /// A session in which nothing is held yet.
+    /// A session without open connections.
     pub fn new(world: &'w World) -> Self {
         Self::with(world, Patience::Long)
     }
 
-    /// The same with another patience.
+    /// Like [`Self::new`], with another patience.
     pub fn with(world: &'w World, patience: Patience) -> Self {
         Self {
             world,
@@ -80,10 +80,10 @@ impl<'w> Session<'w> {
         }
     }
 
-    /// Runs the lines of one step and returns a message for each that failed, in their order.
+    /// Runs the lines of one step; returns a message for each that failed, in their order.
     ///
-    /// Kept connections come first, in the order written. Then calls run side by side, except
-    /// the sticky ones: those run alone, so that no other call of the same client moves it.
+    /// `hold` and `check` run first, in order. Then calls run concurrently, except sticky ones,
+    /// which run alone, so that no other call of the same client changes its affinity.
     pub fn run(&mut self, lines: &[Line]) -> Vec<String> {
         let mut failures = Failures::new();
         let (mut together, mut alone) = (vec![], vec![]);
@@ -97,7 +97,7 @@ impl<'w> Session<'w> {
                 }
             }
         }
-        failures.extend(run_side_by_side(self.world, self.patience, &together));
+        failures.extend(run_concurrently(self.world, self.patience, &together));
         for (line, flow) in alone {
             note(&mut failures, line, flow.run(self.world, self.patience));
         }
@@ -106,20 +106,21 @@ impl<'w> Session<'w> {
 
     fn hold(&mut self, name: &str, route: &Route) -> Result<(), String> {
         let caller = enter(self.world, route)?;
-        let mut chances = self.patience.second_chances();
+        let mut retries = self.patience.retries();
         loop {
             let mut call = caller
                 .start(route.protocol, route.source(), route.to)
                 .map_err(|error| format!("cannot call: {error}"))?;
-            match call.finish_at_first_try(Instant::now() + self.patience.answer()) {
+            match call.finish_without_retransmission(Instant::now() + self.patience.answer()) {
                 Some(Outcome::Answer(Answer { endpoint, .. })) => {
-                    self.held.insert(name.to_owned(), Held { call, endpoint });
+                    self.held
+                        .insert(name.to_owned(), HeldConnection { call, endpoint });
                     return Ok(());
                 }
-                None if chances > 0 => chances -= 1,
+                None if retries > 0 => retries -= 1,
                 other => {
                     let saw = other.unwrap_or(Outcome::TimedOut);
-                    return Err(format!("expected an answer to hold, saw {saw}"));
+                    return Err(format!("expected an answer, got {saw}"));
                 }
             }
         }
@@ -129,19 +130,27 @@ impl<'w> Session<'w> {
         let held = self
             .held
             .get_mut(name)
-            .ok_or("no connection of this name is held")?;
-        let answer = match (state, held.call.again(self.patience.answer())) {
-            (HeldState::Closed, Err(error)) if ended(&error) => return Ok(()),
+            .ok_or("no connection with this name is open")?;
+        let answer = match (state, held.call.repeat(self.patience.answer())) {
+            (HeldState::Closed, Err(error)) if is_closed_by_peer(&error) => return Ok(()),
             (HeldState::Closed, Err(error)) => {
-                return Err(format!("expected it closed, saw {}", outcome_of(&error)));
+                return Err(format!(
+                    "expected a closed connection, got {}",
+                    outcome_of(&error)
+                ));
             }
-            (HeldState::Closed, Ok(_)) => return Err("expected it closed, but it works".to_owned()),
+            (HeldState::Closed, Ok(_)) => {
+                return Err("expected a closed connection, but it works".to_owned());
+            }
             (_, Err(error)) => {
-                return Err(format!("expected it to work, saw {}", outcome_of(&error)));
+                return Err(format!(
+                    "expected a working connection, got {}",
+                    outcome_of(&error)
+                ));
             }
             (_, Ok(answer)) => answer,
         };
-        // A TCP connection cannot change its endpoint; a UDP flow says who answers now.
+        // A TCP connection cannot change its endpoint; a UDP answer names the current one.
         let now = answer.map_or(held.endpoint, |answer| answer.endpoint);
         let expected = match state {
             HeldState::AnsweredBy(endpoint) => endpoint,
@@ -150,20 +159,20 @@ impl<'w> Session<'w> {
         if now == expected {
             Ok(())
         } else {
-            Err(format!("expected {expected}, saw {now}"))
+            Err(format!("expected {expected}, got {now}"))
         }
     }
 }
 
 impl Flow {
-    /// Makes the calls and judges them; the error says what was expected and what was seen.
+    /// Makes the calls and compares outcomes; the error names expectation and outcome.
     pub fn run(&self, world: &World, patience: Patience) -> Result<(), String> {
         let caller = enter(world, &self.route)?;
-        let calls = Calls {
+        let calls = FlowCalls {
             caller,
             route: &self.route,
             patience,
-            second_chances: patience.second_chances(),
+            retries: patience.retries(),
         };
         match &self.expectation {
             Expectation::Answer {
@@ -173,7 +182,7 @@ impl Flow {
             } => {
                 let answers = calls.collect_answers(endpoints, spread)?;
                 let is_node = |address| world.is_node_address(address);
-                judge::sources(&answers, self.route.place, *source, is_node)?;
+                judge::sources(&answers, self.route.host, *source, is_node)?;
                 let reached: Vec<SocketAddr> =
                     answers.iter().map(|answer| answer.endpoint).collect();
                 judge::spread(&reached, endpoints, spread)
@@ -201,33 +210,33 @@ impl Flow {
     }
 }
 
-/// The calls of one flow.
-struct Calls<'a> {
+/// Makes the calls of one flow.
+struct FlowCalls<'a> {
     caller: Caller<'a>,
     route: &'a Route,
     patience: Patience,
-    second_chances: usize,
+    retries: usize,
 }
 
-impl Calls<'_> {
-    /// Calls until enough was seen. Anything but an answer ends it: what follows would be more of
-    /// the same, and slow.
+impl FlowCalls<'_> {
+    /// Calls until there are enough answers. It stops at the first failed call: the others would fail,
+    /// too, and take long.
     fn collect_answers(
         mut self,
         endpoints: &[SocketAddr],
         spread: &Spread,
     ) -> Result<Vec<Answer>, String> {
         let mut answers = vec![];
-        while judge::wants_more(&answers, endpoints, spread) {
+        while judge::needs_more_calls(&answers, endpoints, spread) {
             if answers.len() >= IN_STEP {
-                fall_out_of_step();
+                desynchronise();
             }
             match self.seen(1, self.patience.answer()).pop() {
                 Some(Outcome::Answer(answer)) => answers.push(answer),
                 other => {
                     let (seen, before) = (other.unwrap_or(Outcome::TimedOut), answers.len());
                     return Err(format!(
-                        "expected an answer, saw {seen} after {before} answers"
+                        "expected an answer, got {seen} after {before} answers"
                     ));
                 }
             }
@@ -247,13 +256,13 @@ impl Calls<'_> {
         };
         let seen = self.seen(VERDICT_TRIES, wait);
         match seen.iter().find(|seen| !fits(seen)) {
-            Some(seen) => Err(format!("expected {expected}, saw {seen}")),
+            Some(seen) => Err(format!("expected {expected}, got {seen}")),
             None => Ok(()),
         }
     }
 
-    /// What becomes of some calls at the same time. Where TCP had to send a packet again it is a
-    /// drop, once the second chances are used up.
+    /// The outcomes of concurrent calls. A retransmitted SYN counts as a drop once the retries are
+    /// used up.
     fn seen(&mut self, count: usize, wait: Duration) -> Vec<Outcome> {
         loop {
             let Route { to, protocol, .. } = *self.route;
@@ -261,15 +270,15 @@ impl Calls<'_> {
             let calls: Vec<_> = (0..count).map(|_| start()).collect();
             let deadline = Instant::now() + wait;
             let seen = calls.into_iter().map(|call| match call {
-                Ok(mut call) => call.finish_at_first_try(deadline),
+                Ok(mut call) => call.finish_without_retransmission(deadline),
                 Err(error) => Some(outcome_of(&error)),
             });
             let seen: Vec<_> = seen.collect();
-            if self.second_chances == 0 || seen.iter().all(Option::is_some) {
+            if self.retries == 0 || seen.iter().all(Option::is_some) {
                 let drop = |seen: Option<Outcome>| seen.unwrap_or(Outcome::TimedOut);
                 return seen.into_iter().map(drop).collect();
             }
-            self.second_chances -= 1;
+            self.retries -= 1;
         }
     }
 }
@@ -277,22 +286,22 @@ impl Calls<'_> {
 impl Route {
     /// The source address to bind to, if any.
     fn source(&self) -> Option<IpAddr> {
-        self.from.or_else(|| self.place.source(self.to.ip()))
+        self.from.or_else(|| self.host.source(self.to.ip()))
     }
 }
 
 fn enter<'w>(world: &'w World, route: &Route) -> Result<Caller<'w>, String> {
-    Caller::enter(world, route.place.role()).map_err(|error| error.to_string())
+    Caller::enter(world, route.host.role()).map_err(|error| error.to_string())
 }
 
-/// Waits for a moment of any length. Endpoints that are taken in turn would else never change places between two callers in step.
-fn fall_out_of_step() {
-    // The standard library's source of randomness is the seed of its hash tables.
+/// Sleeps for a random time. With round-robin, two synchronised callers would otherwise always reach the same endpoints.
+fn desynchronise() {
+    // The only randomness in the standard library is the seed of its hash maps.
     let micros = RandomState::new().hash_one(0) % 1000;
     std::thread::sleep(Duration::from_micros(micros));
 }
 
-/// Messages by line, so that they come in the order of the file whatever ran first.
+/// Messages by line number, in the order of the file.
 type Failures = BTreeMap<usize, String>;
 
 fn note(failures: &mut Failures, line: &Line, result: Result<(), String>) {
@@ -302,14 +311,14 @@ fn note(failures: &mut Failures, line: &Line, result: Result<(), String>) {
     }
 }
 
-/// Runs calls on a few threads.
-fn run_side_by_side(world: &World, patience: Patience, flows: &[(&Line, &Flow)]) -> Failures {
+/// Runs flows on several threads.
+fn run_concurrently(world: &World, patience: Patience, flows: &[(&Line, &Flow)]) -> Failures {
     let failures = Mutex::new(Failures::new());
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some((line, flow)) = flows.get(next.fetch_add(1, Ordering::Relaxed)) {
             let result = flow.run(world, patience);
-            // A poisoned lock means another flow panicked; the scope passes that on.
+            // A poisoned lock means that another flow panicked, which the scope propagates.
             if let Ok(mut failures) = failures.lock() {
                 note(&mut failures, line, result);
             }
@@ -323,8 +332,8 @@ fn run_side_by_side(world: &World, patience: Patience, flows: &[(&Line, &Flow)])
     failures.into_inner().unwrap_or_default()
 }
 
-/// Whether an error means that the other side ended the connection.
-fn ended(error: &io::Error) -> bool {
+/// Whether an error means that the peer closed the connection.
+fn is_closed_by_peer(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe

@@ -1,9 +1,9 @@
-//! Just enough SCTP to ask and to answer: an INIT chunk out, an INIT ACK with a text back.
+//! A minimal SCTP: an INIT chunk as request, an INIT ACK with a text as response.
 //!
 //! The kernel under test may have no SCTP stack. Connection tracking and address translation
-//! need none either: they look at ports, at the checksum and at the kind of chunk.
+//! need none either: they use ports, the checksum and the type of chunk.
 
-/// A packet of which only what the lab needs is kept.
+/// The fields of a packet that the lab needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) source_port: u16,
@@ -11,10 +11,10 @@ pub(crate) struct Packet {
     pub(crate) chunk: Chunk,
 }
 
-/// The two chunks the lab speaks.
+/// The two chunk types that the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// A client's first word. The answer must carry the tag.
+    /// A client's first packet. The answer must carry its tag.
     Init { tag: u32 },
     /// The answer, with a text where a real stack puts its cookie.
     InitAck { tag: u32, text: Vec<u8> },
@@ -61,7 +61,7 @@ impl Packet {
         bytes
     }
 
-    /// Reads a packet; `None` is one the lab does not speak.
+    /// Parses a packet; `None` if it has another chunk type.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let u16_at = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
         let u32_at = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -115,12 +115,12 @@ mod tests {
 
     #[test]
     fn the_checksum_is_crc32c() {
-        // The check value that catalogues of CRCs give for this polynomial.
+        // The standard check value of this polynomial.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]
-    fn packets_read_back() {
+    fn decodes_what_it_encodes() {
         for chunk in [
             Chunk::Init { tag: 0x0102_0304 },
             Chunk::InitAck {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn short_or_foreign_packets_are_not_read() {
+    fn rejects_truncated_and_foreign_packets() {
         let bytes = Packet {
             source_port: 1,
             destination_port: 2,

@@ -1,11 +1,11 @@
-//! What answers in the pods: TCP, UDP and SCTP, on every port of a world, from one thread.
+//! The servers of the pods: TCP, UDP and SCTP, on every port of a world, in one thread.
 //!
-//! A socket stays in the namespace it was opened in, whoever reads it. So the sockets are opened
-//! by a thread that is inside (see [`crate::World::start`]) and all served by one loop outside.
+//! A socket stays in the namespace in which it was opened. So a thread inside opens the sockets
+//! (see [`crate::World::start`]), and one loop outside serves all of them.
 //!
-//! Every answer is one line, `<pod> <local ip>:<port> <peer ip>`: who answered, where the packet
-//! went in the end, and which source address the server saw. A TCP connection stays open and
-//! echoes every further byte. On HTTP ports the line is the body of the answer to any request.
+//! Every answer is one line, `<pod> <local ip>:<port> <peer ip>`: the pod, the destination after
+//! translation, and the source address that the server saw. A TCP connection stays open and
+//! echoes every further byte. On HTTP ports the line is the body of the response to any request.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::sys::{self, Poller, SocketKind};
 /// The running loop. Dropping it ends the loop and closes all sockets.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    orders: Sender<Order>,
+    orders: Sender<ServerCommand>,
     doorbell: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -61,12 +61,12 @@ impl Servers {
         self.order(pod, vec![])
     }
 
-    /// Gives an order and waits until it is carried out.
+    /// Sends a command and waits until it is done.
     fn order(&self, pod: Pod, sockets: Vec<Socket>) -> io::Result<()> {
-        let gone = || io::Error::other("the thread of the lab's servers is gone");
+        let gone = || io::Error::other("the thread of the lab's servers has exited");
         let (done, finished) = mpsc::channel();
         self.orders
-            .send(Order::Replace { pod, sockets, done })
+            .send(ServerCommand::Replace { pod, sockets, done })
             .map_err(|_| gone())?;
         (&self.doorbell).write_all(b"!")?;
         finished.recv().map_err(|_| gone())?
@@ -76,7 +76,7 @@ impl Servers {
 impl Drop for Servers {
     fn drop(&mut self) {
         // Both fail only when the thread has already ended.
-        let _ = self.orders.send(Order::Quit);
+        let _ = self.orders.send(ServerCommand::Quit);
         let _ = (&self.doorbell).write_all(b"!");
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -91,29 +91,29 @@ pub(crate) fn listen(pod: Pod, ports: &[u16], http_ports: &[u16]) -> io::Result<
         for port in http_ports {
             sockets.push(Socket {
                 pod,
-                kind: Kind::HttpListener(listener(SocketAddr::new(address, *port))?),
+                kind: ServerKind::HttpListener(listener(SocketAddr::new(address, *port))?),
             });
         }
         for port in ports {
             let local = SocketAddr::new(address, *port);
             sockets.push(Socket {
                 pod,
-                kind: Kind::Listener(listener(local)?),
+                kind: ServerKind::Listener(listener(local)?),
             });
             let datagrams = UdpSocket::bind(local)?;
             datagrams.set_nonblocking(true)?;
             sockets.push(Socket {
                 pod,
-                kind: Kind::Udp(datagrams),
+                kind: ServerKind::Udp(datagrams),
             });
         }
-        // A raw socket would hear what is sent to the node itself, and keep its kernel from refusing it.
+        // A raw socket would receive packets to the node itself, which its kernel would then not reject.
         if Pod::HOST_NETWORK.contains(&pod) {
             continue;
         }
-        // One raw socket hears all ports of its address.
+        // One raw socket receives packets to all ports of its address.
         let raw = sys::bound_socket(SocketKind::RawSctp, SocketAddr::new(address, 0))?;
-        let kind = Kind::Sctp {
+        let kind = ServerKind::Sctp {
             socket: raw.into(),
             address,
             ports: ports.to_vec(),
@@ -133,18 +133,18 @@ fn listener(local: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(crate) struct Socket {
     pod: Pod,
-    kind: Kind,
+    kind: ServerKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ServerKind {
     Listener(TcpListener),
     Stream(TcpStream),
     HttpListener(TcpListener),
-    /// A connection whose request has not come yet.
+    /// A connection whose request has not arrived yet.
     HttpStream(TcpStream),
     Udp(UdpSocket),
-    /// A raw socket; for the standard library anything that sends and receives datagrams is UDP.
+    /// A raw socket, in the standard library's type for datagram sockets.
     Sctp {
         socket: UdpSocket,
         address: IpAddr,
@@ -152,7 +152,7 @@ enum Kind {
     },
 }
 
-impl Kind {
+impl ServerKind {
     fn descriptor(&self) -> RawFd {
         match self {
             Self::Listener(socket) | Self::HttpListener(socket) => socket.as_raw_fd(),
@@ -163,14 +163,13 @@ impl Kind {
 }
 
 #[derive(Debug)]
-enum Order {
-    /// Close what a pod has and serve these instead.
+enum ServerCommand {
+    /// Replace the sockets of a pod.
     Replace {
         pod: Pod,
         sockets: Vec<Socket>,
         done: Sender<io::Result<()>>,
     },
-    /// End the loop.
     Quit,
 }
 
@@ -178,7 +177,7 @@ enum Order {
 struct Server {
     poller: Poller,
     bell: UnixStream,
-    incoming: Receiver<Order>,
+    incoming: Receiver<ServerCommand>,
     sockets: HashMap<RawFd, Socket>,
 }
 
@@ -186,12 +185,12 @@ struct Server {
 enum Next {
     Keep,
     Close,
-    Adopt(Kind),
+    Adopt(ServerKind),
 }
 
 impl Server {
     fn run(mut self) {
-        // The wait fails only if the poller itself is broken; clients then time out and say so.
+        // The wait fails only if the poller itself is broken; clients then time out.
         while let Ok(ready) = self.poller.wait() {
             for descriptor in ready {
                 if descriptor == self.bell.as_raw_fd() {
@@ -207,17 +206,17 @@ impl Server {
 
     fn take_orders(&mut self) -> std::ops::ControlFlow<()> {
         let mut rings = [0; 64];
-        // Only empties the bell; which orders there are, the channel knows.
+        // Only clears the wake-up; the commands are in the channel.
         let _ = self.bell.read(&mut rings);
         while let Ok(order) = self.incoming.try_recv() {
             match order {
-                Order::Quit => return std::ops::ControlFlow::Break(()),
-                Order::Replace { pod, sockets, done } => {
+                ServerCommand::Quit => return std::ops::ControlFlow::Break(()),
+                ServerCommand::Replace { pod, sockets, done } => {
                     self.sockets.retain(|_, socket| socket.pod != pod);
                     let result = sockets
                         .into_iter()
                         .try_for_each(|socket| self.adopt(socket));
-                    // Nobody waits any more if the world is being dropped.
+                    // The sender does not wait if the world is being dropped.
                     let _ = done.send(result);
                 }
             }
@@ -232,21 +231,21 @@ impl Server {
         Ok(())
     }
 
-    /// Serves one readable socket. Errors of a single peer (a reset, an ICMP message) end at most
-    /// its connection: a server of the lab outlives its clients.
+    /// Serves one readable socket. Errors of a single peer (a reset, an ICMP message) close at most
+    /// its connection.
     fn serve(&mut self, descriptor: RawFd) {
-        // Not there if an order closed it after the wait returned.
+        // Missing if a command closed it after the wait returned.
         let Some(Socket { pod, kind }) = self.sockets.get(&descriptor) else {
             return;
         };
         let pod = *pod;
         let next = match kind {
-            Kind::Listener(listener) => greet(pod, listener),
-            Kind::Stream(stream) => echo(stream),
-            Kind::HttpListener(listener) => admit(listener),
-            Kind::HttpStream(stream) => respond(pod, stream),
-            Kind::Udp(socket) => answer_datagram(pod, socket).map(|()| Next::Keep),
-            Kind::Sctp {
+            ServerKind::Listener(listener) => greet(pod, listener),
+            ServerKind::Stream(stream) => echo(stream),
+            ServerKind::HttpListener(listener) => admit(listener),
+            ServerKind::HttpStream(stream) => respond(pod, stream),
+            ServerKind::Udp(socket) => answer_datagram(pod, socket).map(|()| Next::Keep),
+            ServerKind::Sctp {
                 socket,
                 address,
                 ports,
@@ -254,7 +253,7 @@ impl Server {
         };
         match next {
             Ok(Next::Close) => drop(self.sockets.remove(&descriptor)),
-            // A stream that cannot be watched is closed, which its client will notice.
+            // A stream that cannot be polled is closed, which its client notices.
             Ok(Next::Adopt(kind)) => {
                 let _ = self.adopt(Socket { pod, kind });
             }
@@ -263,7 +262,7 @@ impl Server {
     }
 }
 
-/// The line every answer consists of.
+/// The line of an answer.
 fn introduction(pod: Pod, local: SocketAddr, peer: IpAddr) -> String {
     format!("{} {local} {peer}\n", pod.name())
 }
@@ -272,17 +271,17 @@ fn greet(pod: Pod, listener: &TcpListener) -> io::Result<Next> {
     let (mut stream, peer) = listener.accept()?;
     stream.set_nonblocking(true)?;
     stream.write_all(introduction(pod, stream.local_addr()?, peer.ip()).as_bytes())?;
-    Ok(Next::Adopt(Kind::Stream(stream)))
+    Ok(Next::Adopt(ServerKind::Stream(stream)))
 }
 
 fn admit(listener: &TcpListener) -> io::Result<Next> {
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;
-    Ok(Next::Adopt(Kind::HttpStream(stream)))
+    Ok(Next::Adopt(ServerKind::HttpStream(stream)))
 }
 
-/// Answers whatever was asked. Requests of the lab and of curl fit into the first packet, so its
-/// arrival is taken for the whole request.
+/// Responds to any request. Requests of the lab and of curl fit into the first packet, which is taken
+/// for the whole request.
 fn respond(pod: Pod, mut stream: &TcpStream) -> io::Result<Next> {
     match stream.read(&mut [0; 4096]) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Next::Keep),
@@ -305,7 +304,7 @@ fn echo(mut stream: &TcpStream) -> io::Result<Next> {
     let mut buffer = [0; 4096];
     match stream.read(&mut buffer) {
         Ok(0) => Ok(Next::Close),
-        // A client that does not read its echoes loses them: the lab's own clients always do.
+        // A client that does not read its echoes loses them; the lab's clients always read.
         Ok(length) => match stream.write_all(buffer.get(..length).unwrap_or_default()) {
             Ok(()) => Ok(Next::Keep),
             Err(_) => Ok(Next::Close),
@@ -343,13 +342,13 @@ fn answer_init(pod: Pod, socket: &UdpSocket, address: IpAddr, ports: &[u16]) -> 
         destination_port: source_port,
         chunk: Chunk::InitAck { tag, text },
     };
-    // A raw IPv6 socket takes a port for a protocol number and refuses all but its own and zero.
+    // A raw IPv6 socket interprets a port as a protocol number and accepts only its own and zero.
     socket
         .send_to(&answer.encode(), SocketAddr::new(peer.ip(), 0))
         .map(drop)
 }
 
-/// What a raw socket received, from the SCTP header on. Raw IPv4 sockets deliver the IP header
+/// A received packet, beginning with the SCTP header. Raw IPv4 sockets deliver the IP header
 /// too, raw IPv6 sockets do not.
 pub(crate) fn sctp_payload(received: &[u8], address: IpAddr) -> &[u8] {
     let header = match (address, received.first()) {

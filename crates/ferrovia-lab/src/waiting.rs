@@ -1,39 +1,39 @@
-//! Waiting for what must come true. Nobody sleeps for a while and hopes.
+//! Waiting for conditions, instead of sleeping for a fixed time.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything may take that should happen soon. Generous: a loaded machine must not fail a test.
+/// The limit for anything that should happen soon. Generous: a loaded machine must not fail a test.
 pub const SOON: Duration = Duration::from_secs(240);
 
-/// The pause between two looks.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// If it does not happen [`SOON`].
+/// If it does not hold within [`SOON`].
 #[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    wait(|| match is_so() {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    wait(|| match condition() {
         true => Ok(()),
-        false => Err(format!("it never came true: {what}")),
+        false => Err(format!("timed out waiting for: {what}")),
     });
 }
 
-/// Tries until it succeeds; answers with what came of it.
+/// Repeats an attempt until it succeeds; returns its value.
 ///
 /// # Panics
-/// With the last reason, if it does not succeed [`SOON`].
+/// With the last error, if it does not succeed within [`SOON`].
 #[track_caller]
 pub fn wait<T>(attempt: impl FnMut() -> Result<T, String>) -> T {
     wait_at_most(SOON, attempt)
 }
 
-/// The same with another limit.
+/// Like [`wait`], with another limit.
 ///
 /// # Panics
-/// With the last reason, if it does not succeed in time.
+/// With the last error, if it does not succeed in time.
 #[track_caller]
 pub fn wait_at_most<T>(limit: Duration, attempt: impl FnMut() -> Result<T, String>) -> T {
     match try_at_most(limit, attempt) {
@@ -42,10 +42,10 @@ pub fn wait_at_most<T>(limit: Duration, attempt: impl FnMut() -> Result<T, Strin
     }
 }
 
-/// The same for callers that can add to the reason.
+/// Like [`wait_at_most`], but returns the last error.
 ///
 /// # Errors
-/// With the last reason, if it does not succeed in time.
+/// With the last error, if it does not succeed in time.
 pub fn try_at_most<T>(
     limit: Duration,
     mut attempt: impl FnMut() -> Result<T, String>,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_tried_until_it_succeeds() {
+    fn repeats_until_an_attempt_succeeds() {
         let mut tries = 0;
         let answer = wait(|| {
             tries += 1;
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the reason")]
-    fn the_last_reason_is_told() {
+    fn panics_with_the_last_error() {
         wait_at_most(Duration::ZERO, || Err::<(), _>("the reason".to_owned()));
     }
 }

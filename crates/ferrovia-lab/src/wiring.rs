@@ -1,9 +1,9 @@
-//! The commands, in the language of `ip`, and the kernel settings that make a world what [`crate::layout`] says.
+//! The commands, in the syntax of `ip -batch`, and the kernel settings that set up the hosts of [`crate::layout`].
 //!
 //! Links have no subnets of their own: routes are written out one by one, with their source
 //! address, so that a source address never depends on the link a packet takes.
 //!
-//! Everything here is text and a function of its arguments; [`crate::world`] has it carried out by [`crate::iproute`].
+//! Everything here is a pure function that returns text; [`crate::world`] executes it through [`crate::iproute`].
 
 use crate::layout::{Pod, Role};
 
@@ -12,26 +12,25 @@ use crate::layout::{Pod, Role};
 pub(crate) const SYSCTLS: [(&str, &str); 10] = [
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
-    // Packets leave by the link they came in on when pods share a bridge; a redirect would
-    // teach them a way round the node.
+    // When pods share a bridge, packets leave by the link they arrived on; an ICMP redirect would
+    // make them bypass the node.
     ("ipv4/conf/all/send_redirects", "0"),
     ("ipv4/conf/default/send_redirects", "0"),
     ("ipv6/conf/default/accept_redirects", "0"),
-    // Addresses must work at once, without a second of duplicate detection.
+    // Addresses must work at once, without a second of duplicate address detection.
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
-    // A refused call is told by ICMP. The kernel would send a client only a few of those each
-    // second, and the rest would look like drops.
+    // Rejections are ICMP messages. The kernel limits their rate, and the rest would look like drops.
     ("ipv4/icmp_ratelimit", "0"),
     ("ipv4/icmp_ratemask", "0"),
     ("ipv6/icmp/ratelimit", "0"),
 ];
 
-/// The same, of the nodes only: a pod or the outside must not send back what it gets by mistake.
+/// Kernel settings of the nodes only: a pod or the outside must not forward packets that reach it by mistake.
 pub(crate) const SYSCTLS_OF_NODES: [(&str, &str); 2] =
     [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
 
-/// The same, but of kernels that have it for each namespace: a limit on all ICMP sent.
+/// A limit of all ICMP messages, which only some kernels have per namespace.
 pub(crate) const SYSCTLS_IF_THERE: [(&str, &str); 2] = [
     ("ipv4/icmp_msgs_burst", "1000000"),
     ("ipv4/icmp_msgs_per_sec", "1000000"),
@@ -40,7 +39,7 @@ pub(crate) const SYSCTLS_IF_THERE: [(&str, &str); 2] = [
 /// The links, as lines for `ip -batch`; `name` gives a role's namespace.
 ///
 /// The order matters in the node: where a link has no address, the kernel masquerades with the
-/// first one it finds in the order the links were made, and that shall be the one of `eth0`.
+/// first one it finds in the order of creation, which must be that of `eth0`.
 pub(crate) fn links(name: impl Fn(Role) -> String) -> String {
     let pair = |a: Role, a_link: &str, b: Role, b_link: &str| {
         let (a, b) = (name(a), name(b));
@@ -71,7 +70,7 @@ pub(crate) fn configuration(role: Role, bridge: bool) -> String {
     format!("link set lo up\n{lines}")
 }
 
-/// The links of a namespace that lead somewhere.
+/// The links of a namespace that have a peer.
 pub(crate) fn links_of(role: Role) -> Vec<String> {
     let fixed: &[&str] = match role {
         Role::Node => &["eth0", "eth1", "uplink"],
@@ -87,11 +86,11 @@ pub(crate) fn links_of(role: Role) -> Vec<String> {
 /// The node without its pods.
 ///
 /// Unknown destinations go to `uplink`, to a neighbour that does not exist behind a link that is
-/// up: they pass every hook a forwarded packet passes and then vanish. Were they routed back to
-/// where they came from, a rejected packet and a lost one could look alike to the client.
+/// up: they pass every hook of a forwarded packet and are then dropped. If they were routed back to
+/// their source, the client could not distinguish a rejected packet from a lost one.
 ///
 /// The second IPv6 address is deprecated so that it is never chosen as a source; the second IPv4
-/// address is a secondary one and has that property by nature.
+/// address is a secondary one, which is never chosen.
 const NODE: &str = "\
 link set eth0 up
 link set eth1 up
@@ -129,7 +128,7 @@ route add 10.244.2.0/24 dev eth1 src 198.51.100.20
 route add fd00:10:244:2::/64 dev eth1 src 2001:db8:51::20
 ";
 
-/// Everything goes to the node, whatever the destination: cluster IPs, VIPs and pods too.
+/// Routes everything to the node: cluster IPs, VIPs and pods, too.
 const OUTSIDE: &str = "\
 link set eth0 up
 link set sink up
@@ -191,7 +190,7 @@ fn far() -> String {
     pod_lines(&Pod::REMOTE, "198.51.100.20")
 }
 
-/// Host addresses and nothing but a default route, so that traffic between pods passes a node.
+/// Host addresses and only a default route, so that traffic between pods passes a node.
 fn pod_lines(pods: &[Pod], gateway: &str) -> String {
     let mut lines = "link set eth0 up\n".to_owned();
     for pod in pods {

@@ -1,6 +1,6 @@
-//! Builds the lab's namespaces, gives access to them and removes them.
+//! Creates the lab's namespaces, gives access to them and removes them.
 //!
-//! What is inside is said by [`crate::layout`]; what answers, by `servers.rs`.
+//! [`crate::layout`] has their hosts and addresses, `servers.rs` their servers.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,16 +23,16 @@ use crate::servers::{self, Servers};
 use crate::sys;
 use crate::wiring;
 
-/// What may differ between worlds.
+/// The options of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// The ports on which every pod answers, over every protocol.
+    /// The ports on which every pod answers, over all protocols.
     pub ports: Vec<u16>,
     /// The ports on which every pod answers HTTP requests.
     pub http_ports: Vec<u16>,
-    /// The ports on which the pods in the nodes' own networks answer, over TCP and UDP; all others are the nodes'.
+    /// The ports on which pods with host network answer, over TCP and UDP.
     pub host_ports: Vec<u16>,
-    /// Whether the local pods are on a bridge, `cbr0`, instead of on a routed link each.
+    /// Whether the local pods share a bridge, `cbr0`, instead of having a routed link each.
     pub bridge: bool,
 }
 
@@ -47,23 +47,18 @@ impl Default for Spec {
     }
 }
 
-/// Why a world could not be built or used.
+/// Why a world could not be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused something.
-    #[error("{action}: {source}")]
-    Io {
-        /// What was tried.
-        action: String,
-        /// The refusal.
-        source: io::Error,
-    },
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
+    Io { action: String, source: io::Error },
 }
 
-/// A cluster of namespaces. Dropping it removes them and kills what still runs inside.
+/// A cluster of network namespaces. Dropping it removes them and kills processes that still run inside.
 #[derive(Debug)]
 pub struct World {
-    // Fields are dropped in order: the servers' sockets are closed before the names go.
+    // Fields are dropped in order: the servers' sockets are closed before the namespaces are removed.
     servers: Servers,
     namespaces: Namespaces,
     spec: Spec,
@@ -71,7 +66,7 @@ pub struct World {
 }
 
 impl World {
-    /// Builds a world, with servers answering in every pod.
+    /// Creates a world, with servers in every pod.
     pub fn new(spec: Spec) -> Result<Self, Error> {
         let namespaces = Namespaces::build(spec.bridge)?;
         let world = Self {
@@ -86,11 +81,11 @@ impl World {
         Ok(world)
     }
 
-    /// Removes what worlds of processes that are no more left behind.
+    /// Removes leftover namespaces of processes that no longer exist.
     pub fn sweep() -> Result<(), Error> {
         let entries = match fs::read_dir(netns::FOLDER) {
             Ok(entries) => entries,
-            // Nobody ever made a namespace on this machine.
+            // No namespace was ever created on this machine.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(failed("read the list of namespaces")(error)),
         };
@@ -109,7 +104,7 @@ impl World {
         &self.namespaces.get(role).name
     }
 
-    /// A command that will run inside a namespace.
+    /// A command that runs inside a namespace.
     pub fn exec(&self, role: Role, program: &str) -> Command {
         let mut command = Command::new(program);
         sys::start_inside(&mut command, Arc::clone(&self.namespaces.get(role).handle));
@@ -129,7 +124,7 @@ impl World {
         })
     }
 
-    /// Makes a pod answer on the world's ports, which it does from the beginning.
+    /// Starts a pod's servers. They run when the world has been created.
     pub fn start(&self, pod: Pod) -> Result<(), Error> {
         let sockets = {
             let _inside = self.enter(pod.role())?;
@@ -146,14 +141,14 @@ impl World {
             .map_err(failed(format!("start {}", pod.name())))
     }
 
-    /// Makes a pod close its sockets and connections; calls to it are then refused by its kernel.
+    /// Closes a pod's sockets and connections; its kernel then refuses calls.
     pub fn stop(&self, pod: Pod) -> Result<(), Error> {
         self.servers
             .stop(pod)
             .map_err(failed(format!("stop {}", pod.name())))
     }
 
-    /// Waits until the IPv6 addresses of a namespace, also those that somebody just gave it, are taken for its own.
+    /// Waits until the kernel delivers packets to all IPv6 addresses of a namespace locally, including addresses that were just added.
     pub fn wait_for_addresses(&self, role: Role) -> Result<(), Error> {
         let _inside = self.enter(role)?;
         neighbours::wait_until_local().map_err(failed("wait for IPv6 addresses"))
@@ -165,8 +160,8 @@ impl World {
             || (self.spec.bridge && layout::BRIDGE_ADDRESSES.contains(&address))
     }
 
-    /// A source port that no call of this world used lately, so that no connection is taken for
-    /// the continuation of an older one by connection tracking.
+    /// A source port that no recent call of this world used, so that connection tracking does not
+    /// take a connection for an older one.
     pub(crate) fn fresh_source_port(&self) -> u16 {
         let (first, last) = SOURCE_PORTS;
         let next = |port: u16| Some(if port >= last { first } else { port + 1 });
@@ -179,21 +174,21 @@ impl World {
     }
 }
 
-/// The source ports of calls: above the node ports, on which a proxy may listen in the node.
+/// The source ports of calls: above the node ports, which a proxy may use.
 const SOURCE_PORTS: (u16, u16) = (33_000, 60_999);
 
-/// The calling thread is in a namespace of a world; dropping this brings it back.
+/// Keeps the calling thread in a namespace; dropping this returns it to its own.
 #[derive(Debug)]
 pub struct Inside {
     home: File,
-    // A namespace belongs to a thread, so the guard must not be dropped by another one.
+    // A namespace belongs to a thread, so that another one must not drop the guard.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // A thread that cannot come home would send its next packets from the wrong place, and
-        // tests would believe what they see. There is no way on from here.
+        // A thread that cannot return would send its next packets from the wrong namespace, and tests
+        // would draw wrong conclusions.
         if let Err(error) = sys::enter(self.home.as_fd()) {
             eprintln!("cannot leave a network namespace of the lab: {error}");
             std::process::abort();
@@ -201,14 +196,14 @@ impl Drop for Inside {
     }
 }
 
-/// A named namespace and an open handle on it.
+/// A named namespace and an open handle of it.
 #[derive(Debug)]
 struct Namespace {
     name: String,
     handle: Arc<File>,
 }
 
-/// All namespaces of a world. Owns the names: dropping it removes them.
+/// All namespaces of a world. Dropping it removes them.
 #[derive(Debug)]
 struct Namespaces {
     by_role: [Namespace; Role::ALL.len()],
@@ -231,7 +226,7 @@ impl Namespaces {
         let namespaces = match made {
             Ok(by_role) => Self { by_role },
             Err(error) => {
-                // Some may exist. The first error is the one worth telling.
+                // Some may exist. The first error is the one to report.
                 let _ = remove(&names);
                 return Err(error);
             }
@@ -247,8 +242,8 @@ impl Namespaces {
         &self.by_role[role as usize]
     }
 
-    /// Writes the kernel settings. `/proc/sys/net` shows the namespace of the thread that looks,
-    /// so a thread of its own goes round.
+    /// Writes the kernel settings. `/proc/sys/net` shows the namespace of the reading thread,
+    /// so a separate thread enters each.
     fn set_sysctls(&self) -> Result<(), Error> {
         let go_round = || {
             for role in Role::ALL {
@@ -272,19 +267,19 @@ impl Namespaces {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Gives every namespace its addresses and routes, then sees to it that its links carry.
+    /// Adds addresses and routes to every namespace, then waits until its links are up.
     fn configure(&self, bridge: bool) -> Result<(), Error> {
         self.in_each(|role| iproute::run(&wiring::configuration(role, bridge)))
             .map_err(failed("set up links"))?;
         self.in_each(|role| iproute::wait_until_carrying(&wiring::links_of(role)))
             .map_err(failed("wait for links"))?;
         self.in_each(|_| {
-            neighbours::wait_until_found().and_then(|()| neighbours::wait_until_local())
+            neighbours::wait_until_resolvable().and_then(|()| neighbours::wait_until_local())
         })
         .map_err(failed("wait for IPv6 addresses"))
     }
 
-    /// Does something in every namespace in turn, in a thread that is not needed afterwards.
+    /// Runs an operation in every namespace in turn, in a separate thread.
     fn in_each(&self, action: impl Fn(Role) -> io::Result<()> + Sync) -> io::Result<()> {
         let go_round = || {
             Role::ALL.into_iter().try_for_each(|role| {
@@ -320,13 +315,13 @@ fn open_all(names: &[String; Role::ALL.len()]) -> Result<[Namespace; Role::ALL.l
             handle: Arc::new(handle),
         });
     }
-    // One is made for each name, so the length is right by construction.
+    // One is created for each name, so that the length always matches.
     namespaces
         .try_into()
         .map_err(|_| failed("open all namespaces")(io::ErrorKind::Other.into()))
 }
 
-/// Deletes namespaces by name, all that can be. Another process may be sweeping at the same time, so one that is gone is no failure.
+/// Removes as many of these namespaces as possible. Another process may sweep at the same time, so that a missing one is not an error.
 fn remove(names: &[impl AsRef<str>]) -> Result<(), Error> {
     let removed = names
         .iter()
@@ -337,7 +332,7 @@ fn remove(names: &[impl AsRef<str>]) -> Result<(), Error> {
 
 /// Kills every other process that is in one of the namespaces.
 fn kill_inside(names: &[impl AsRef<str>]) {
-    // A namespace is known by device and inode. The device matters: a name whose namespace was
+    // Device and inode identify a namespace. The device matters: a name whose namespace was
     // never mounted is a plain file, and its inode may have the number of a foreign namespace.
     let identity = |path: PathBuf| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
     let inside: BTreeSet<(u64, u64)> = names
@@ -366,7 +361,7 @@ fn kill_inside(names: &[impl AsRef<str>]) {
     }
 }
 
-/// The process that made a namespace, if the name is one of ours: `fv-<pid>-<n>-<role>`.
+/// The process that created a namespace, if its name has our format: `fv-<pid>-<n>-<role>`.
 fn owner(name: &str) -> Option<u32> {
     name.strip_prefix("fv-")?.split('-').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The lab on the real kernel: reachability, verdicts of real rules, and tidiness. Needs root.
+//! The lab on the real kernel: reachability, outcomes of real rules, and cleaning up. Needs root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use std::fs;
@@ -10,22 +10,22 @@ use std::time::Instant;
 use ferrovia_lab::client::{Caller, PATIENCE};
 use ferrovia_lab::namespace::{run as run_here, succeed};
 use ferrovia_lab::waiting::wait_until;
-use ferrovia_lab::{Case, Outcome, Place, Pod, Protocol, Role, Session, Spec, World};
+use ferrovia_lab::{Case, ClientHost, Outcome, Pod, Protocol, Role, Session, Spec, World};
 
-const PLACES: [Place; 6] = [
-    Place::Node,
-    Place::Node2,
-    Place::Outside,
-    Place::Pod(Pod::A),
-    Place::Pod(Pod::D),
-    Place::Pod(Pod::Y),
+const CLIENT_HOSTS: [ClientHost; 6] = [
+    ClientHost::Node,
+    ClientHost::Node2,
+    ClientHost::Outside,
+    ClientHost::Pod(Pod::A),
+    ClientHost::Pod(Pod::D),
+    ClientHost::Pod(Pod::Y),
 ];
 
 fn world() -> World {
     World::new(Spec::default()).unwrap()
 }
 
-/// Runs lines of flows as a one-step case and returns what failed.
+/// Runs flow lines as a one-step case; returns the failures.
 fn run(session: &mut Session<'_>, flows: &str) -> Vec<String> {
     let text = format!("# flows\n-- step1.yaml --\n-- flows --\n{flows}\n");
     let case = Case::parse(Path::new("test.case"), &text).unwrap();
@@ -42,15 +42,15 @@ fn load(world: &World, rules: &str) {
     succeed(world.exec(Role::Node, "nft").args(["-f", "-"]), rules);
 }
 
-fn assert_everybody_reaches_every_pod(world: &World) {
-    for place in PLACES {
-        let caller = Caller::enter(world, place.role()).unwrap();
+fn assert_all_hosts_reach_all_pods(world: &World) {
+    for host in CLIENT_HOSTS {
+        let caller = Caller::enter(world, host.role()).unwrap();
         for pod in Pod::ALL {
             for address in [IpAddr::V4(pod.v4()), IpAddr::V6(pod.v6())] {
                 for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
                     let to = SocketAddr::new(address, 8080);
-                    let from = place.source(address);
-                    let what = format!("{place} > {to} {protocol:?}");
+                    let from = host.source(address);
+                    let what = format!("{host} > {to} {protocol:?}");
                     match caller.connect(protocol, from, to, PATIENCE) {
                         Outcome::Answer(answer) => {
                             assert_eq!(answer.pod, pod.name(), "{what}");
@@ -66,12 +66,12 @@ fn assert_everybody_reaches_every_pod(world: &World) {
 }
 
 #[test]
-fn everybody_reaches_every_pod() {
+fn all_hosts_reach_all_pods() {
     let begin = Instant::now();
     let world = world();
     println!("World::new took {:?}", begin.elapsed());
     let begin = Instant::now();
-    assert_everybody_reaches_every_pod(&world);
+    assert_all_hosts_reach_all_pods(&world);
     println!("252 calls took {:?}", begin.elapsed());
     let begin = Instant::now();
     drop(world);
@@ -79,13 +79,13 @@ fn everybody_reaches_every_pod() {
 }
 
 #[test]
-fn a_bridge_makes_no_difference() {
+fn all_hosts_reach_all_pods_on_a_bridge() {
     let world = World::new(Spec {
         bridge: true,
         ..Spec::default()
     })
     .unwrap();
-    assert_everybody_reaches_every_pod(&world);
+    assert_all_hosts_reach_all_pods(&world);
     let links = succeed(world.exec(Role::Node, "ip").args(["-br", "link"]), "");
     assert!(links.contains("cbr0"), "{links}");
 
@@ -102,7 +102,7 @@ fn a_bridge_makes_no_difference() {
 }
 
 #[test]
-fn unknown_ports_are_refused_and_unknown_addresses_silent() {
+fn unknown_ports_are_refused_and_unknown_addresses_dropped() {
     assert_flows(
         &world(),
         "pod-a > 10.244.1.11:7 => refused
@@ -120,7 +120,7 @@ fn unknown_ports_are_refused_and_unknown_addresses_silent() {
 }
 
 #[test]
-fn sources_are_those_asked_for() {
+fn calls_use_the_given_source_address() {
     assert_flows(
         &world(),
         "outside@203.0.113.200 > 10.244.1.10:80 => 10.244.1.10:80
@@ -131,7 +131,7 @@ fn sources_are_those_asked_for() {
     );
 }
 
-/// One service address of each kind of fate, in both families.
+/// One Service address for each outcome, in both families.
 const RULES: &str = "
 table ip t {
     map weighted {
@@ -184,7 +184,7 @@ table ip6 t {
 ";
 
 #[test]
-fn flows_tell_the_fates_apart() {
+fn flows_distinguish_all_outcomes() {
     let world = world();
     load(&world, RULES);
     let begin = Instant::now();
@@ -236,7 +236,7 @@ fn flows_tell_the_fates_apart() {
 }
 
 #[test]
-fn wrong_expectations_fail_and_say_why() {
+fn wrong_expectations_fail_with_the_reason() {
     let world = world();
     load(&world, RULES);
     let flows = "pod-b > 10.96.0.1:80 => 10.244.1.10:80
@@ -254,22 +254,22 @@ fn wrong_expectations_fail_and_say_why() {
         check nothing";
     let failures = run(&mut Session::new(&world), flows);
     for (line, part) in [
-        (4, "10.244.2.11:80 (pod-y) is not expected"),
-        (5, "10.244.1.12:80 (pod-c) was never reached"),
+        (4, "unexpected endpoint 10.244.2.11:80 (pod-y)"),
+        (5, "10.244.1.12:80 (pod-c) never answered"),
         (6, "expected a node address as source"),
-        (7, "expected one only"),
+        (7, "expected a single endpoint"),
         (8, "expected 50 %"),
         (
             9,
             "expected a node address|expected the client's own address",
         ),
         (10, "expected the client's own address as source"),
-        (11, "expected dropped, saw refused"),
-        (12, "expected refused, saw dropped"),
-        (13, "expected an answer, saw dropped"),
-        (14, "expected refused, saw 10.244."),
-        (15, "expected unreachable, saw refused"),
-        (16, "no connection of this name"),
+        (11, "expected dropped, got refused"),
+        (12, "expected refused, got dropped"),
+        (13, "expected an answer, got dropped"),
+        (14, "expected refused, got 10.244."),
+        (15, "expected unreachable, got refused"),
+        (16, "no connection with this name"),
     ] {
         let start = format!("line {line}: ");
         let message = failures
@@ -285,7 +285,7 @@ fn wrong_expectations_fail_and_say_why() {
 }
 
 #[test]
-fn kept_connections_outlive_a_step() {
+fn held_connections_outlive_a_step() {
     let world = world();
     load(&world, RULES);
     let mut session = Session::new(&world);
@@ -299,8 +299,8 @@ fn kept_connections_outlive_a_step() {
     );
     assert!(opened.is_empty(), "{opened:?}");
 
-    // Translation is decided once for a flow: without the rules it goes on as it was. The chains
-    // must stay: the kernel translates nothing when it has no hook of type nat.
+    // NAT is decided once per flow, so that it continues without the rules. The chains must stay: the
+    // kernel translates nothing without a hook of type nat.
     load(&world, "flush chain ip t nat");
     world.stop(Pod::X).unwrap();
     let checked = run(
@@ -325,20 +325,20 @@ fn kept_connections_outlive_a_step() {
 }
 
 #[test]
-fn a_dropped_world_leaves_nothing_behind() {
+fn dropping_a_world_removes_everything() {
     let world = world();
     let names = Role::ALL.map(|role| Path::new("/run/netns").join(world.name(role)));
     assert!(names.iter().all(|name| name.exists()));
     let mut sleeper = world.exec(Role::Node, "sleep").arg("600").spawn().unwrap();
     drop(world);
     assert!(!names.iter().any(|name| name.exists()));
-    wait_until("what ran in the world has ended", || {
+    wait_until("processes of the world have exited", || {
         sleeper.try_wait().unwrap().is_some()
     });
 }
 
 #[test]
-fn a_thread_enters_a_namespace_and_comes_back() {
+fn a_thread_enters_a_namespace_and_returns() {
     let world = world();
     let here = || fs::read_link("/proc/thread-self/ns/net").unwrap();
     let home = here();
@@ -349,16 +349,16 @@ fn a_thread_enters_a_namespace_and_comes_back() {
 }
 
 #[test]
-fn commands_run_inside() {
+fn commands_run_inside_a_namespace() {
     let world = world();
     let addresses = succeed(world.exec(Role::PodC, "ip").args(["-4", "-br", "addr"]), "");
     assert!(addresses.contains("10.244.1.12"), "{addresses}");
 }
 
 #[test]
-fn a_sweep_takes_orphans_only() {
+fn a_sweep_removes_only_orphans() {
     let world = world();
-    // A process that has come and gone lends its number.
+    // The process ID of an exited process.
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let orphan = format!("fv-{}-0-node", gone.id());

@@ -1,4 +1,4 @@
-//! User-mode Linux: it boots, runs what it is given, brings back what came of it, and a world can be built inside.
+//! User-mode Linux: it boots, runs a program, returns its output and exit code, and a world can be created inside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -8,21 +8,18 @@ use std::time::{Duration, Instant};
 use ferrovia_lab::client::{Caller, PATIENCE};
 use ferrovia_lab::namespace::run;
 use ferrovia_lab::uml::{self, Error, Job, Machine, suite};
-use ferrovia_lab::{Outcome, Place, Pod, Protocol, Spec, World};
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol, Spec, World};
 
 fn main() -> ExitCode {
     uml::become_init_if_asked();
     if !suite::is_inside() {
-        output_and_exit_code_come_back();
-        a_program_that_hangs_is_ended();
-        a_program_that_is_not_there_is_told();
+        returns_output_and_exit_code();
+        stops_a_program_that_hangs();
+        reports_a_missing_program();
     }
     suite::main(&[
-        ("everybody reaches every pod", everybody_reaches_every_pod),
-        (
-            "iptables of the legacy kind works",
-            iptables_of_the_legacy_kind_works,
-        ),
+        ("all hosts reach all pods", all_hosts_reach_all_pods),
+        ("legacy iptables works", legacy_iptables_works),
         ("the kernel has ipvs and sets", the_kernel_has_ipvs_and_sets),
     ])
 }
@@ -34,16 +31,16 @@ fn shell(script: &str, limit: Duration) -> (Result<i32, Error>, String) {
     (result, String::from_utf8(output).unwrap())
 }
 
-fn output_and_exit_code_come_back() {
+fn returns_output_and_exit_code() {
     let script = "echo one; printf two >&2; touch /nowhere 2>/dev/null && echo writable; exit 7";
     let (result, output) = shell(script, Duration::from_secs(300));
     assert_eq!(result.unwrap(), 7);
     assert_eq!(output, "one\ntwo\n");
 }
 
-fn a_program_that_hangs_is_ended() {
+fn stops_a_program_that_hangs() {
     let start = Instant::now();
-    // The first is long enough unless the machine is very busy.
+    // The first limit is long enough unless the machine is very busy.
     let output = [1, 10, 100].into_iter().map(|limit| {
         let limit = Duration::from_secs(limit);
         let (result, output) = shell("echo begun; exec sleep 1000", limit);
@@ -57,7 +54,7 @@ fn a_program_that_hangs_is_ended() {
     assert!(start.elapsed() < Duration::from_secs(900));
 }
 
-fn a_program_that_is_not_there_is_told() {
+fn reports_a_missing_program() {
     let job = Job::new("/nonexistent/program", []).unwrap();
     let mut output = Vec::new();
     let code = Machine::default().run(&job, &mut output).unwrap();
@@ -65,17 +62,21 @@ fn a_program_that_is_not_there_is_told() {
     assert!(String::from_utf8(output).unwrap().contains("No such file"));
 }
 
-fn everybody_reaches_every_pod() {
+fn all_hosts_reach_all_pods() {
     let world = World::new(Spec::default()).unwrap();
-    for place in [Place::Node, Place::Outside, Place::Pod(Pod::A)] {
-        let caller = Caller::enter(&world, place.role()).unwrap();
+    for host in [
+        ClientHost::Node,
+        ClientHost::Outside,
+        ClientHost::Pod(Pod::A),
+    ] {
+        let caller = Caller::enter(&world, host.role()).unwrap();
         for pod in Pod::ALL {
             for address in [IpAddr::V4(pod.v4()), IpAddr::V6(pod.v6())] {
                 for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
                     let to = SocketAddr::new(address, 8080);
-                    match caller.connect(protocol, place.source(address), to, PATIENCE) {
+                    match caller.connect(protocol, host.source(address), to, PATIENCE) {
                         Outcome::Answer(answer) => assert_eq!(answer.pod, pod.name()),
-                        other => panic!("{place} > {to} {protocol:?}: {other}"),
+                        other => panic!("{host} > {to} {protocol:?}: {other}"),
                     }
                 }
             }
@@ -83,8 +84,8 @@ fn everybody_reaches_every_pod() {
     }
 }
 
-/// The nft kind does not: this kernel has nf_tables without its IPv4 and IPv6 tables.
-fn iptables_of_the_legacy_kind_works() {
+/// The nft tools do not: this kernel has nf_tables without its IPv4 and IPv6 tables.
+fn legacy_iptables_works() {
     let rule = "-t nat -A POSTROUTING -m mark --mark 0x4000/0x4000 -m comment --comment why -j MASQUERADE --random-fully";
     for tool in ["iptables-legacy", "ip6tables-legacy"] {
         run(&format!("{tool} {rule}"));

@@ -3,11 +3,6 @@
 //! Needs root (or the right to make network namespaces); without it the tests fail and say so.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-#[path = "../../ferrovia-host/tests/conntrack/entries.rs"]
-mod entries;
-#[path = "../../ferrovia-host/tests/conntrack/wanted.rs"]
-mod wanted;
-
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -19,8 +14,8 @@ use ferrovia_core::plan::conntrack::Cleanup;
 use ferrovia_host::conntrack::{Reader, SentTo};
 use ferrovia_lab::namespace::in_namespace;
 
-use crate::entries::{Entry, create};
-use crate::wanted::{at, cleanup, port};
+use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
+use ferrovia_lab::conntrack::{ConntrackEntry, create};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,9 +34,9 @@ fn change(service: &str, old: &[&str], new: &[&str]) -> Cleanup {
     cleanup(Family::V4, vec![port(old)], vec![port(new)], &[])
 }
 
-fn flow(number: u16, service: &str, endpoint: &str) -> Entry {
+fn flow(number: u16, service: &str, endpoint: &str) -> ConntrackEntry {
     let client = SocketAddr::new(at("10.1.0.1:0").ip(), number);
-    Entry::udp(client, at(service), at(endpoint))
+    ConntrackEntry::udp(client, at(service), at(endpoint))
 }
 
 fn started() -> (Cleaner, Receiver<Cleaned>) {
@@ -75,7 +70,7 @@ fn removed(reports: &Receiver<Cleaned>) -> usize {
 }
 
 #[test]
-fn what_is_submitted_is_cleaned_up_and_told() {
+fn cleans_up_and_reports_what_is_submitted() {
     in_namespace(|| {
         create([flow(1, SERVICE, OLD), flow(2, SERVICE, NEW)].into_iter()).unwrap();
         let (cleaner, reports) = started();
@@ -113,7 +108,7 @@ fn a_flow_that_newer_rules_made_is_not_taken_for_stale() {
 }
 
 #[test]
-fn submitting_waits_for_nobody() {
+fn submitting_does_not_block() {
     in_namespace(|| {
         create((1..2000).map(|n| flow(n, SERVICE, OLD))).unwrap();
         let (cleaner, reports) = started();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ferrovia_lab::fuzz::Target;
+use ferrovia_lab::fuzz::FuzzTarget;
 
 use super::{CORPUS, decode_all};
 use crate::netlink::messages;
@@ -11,7 +11,7 @@ use crate::{conntrack, ipset, ipvs, survey};
 
 #[test]
 fn decoders_survive_hostile_bytes() {
-    let target = Target {
+    let target = FuzzTarget {
         name: "netlink",
         corpus: Path::new(CORPUS),
         pieces: &[

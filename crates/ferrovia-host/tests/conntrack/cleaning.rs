@@ -6,10 +6,10 @@ use ferrovia_core::desired::Frontend;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::conntrack::Cleanup;
 use ferrovia_host::conntrack::{Cleaner, Removed};
+use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
+use ferrovia_lab::conntrack::{ConntrackEntry, SCTP, TCP, create};
 
-use crate::entries::{Entry, SCTP, TCP, create};
 use crate::support::{entries, in_namespace, udp_flows};
-use crate::wanted::{at, cleanup, port};
 
 /// Addresses of a family, so that every test runs in both.
 struct Places {
@@ -63,15 +63,20 @@ impl Places {
 /// A table of flows, each from a port of its own.
 #[derive(Default)]
 struct Flows {
-    go: Vec<Entry>,
-    stay: Vec<Entry>,
+    go: Vec<ConntrackEntry>,
+    stay: Vec<ConntrackEntry>,
 }
 
 impl Flows {
-    fn entry(&self, places: &Places, sent_to: SocketAddr, answered_by: SocketAddr) -> Entry {
+    fn entry(
+        &self,
+        places: &Places,
+        sent_to: SocketAddr,
+        answered_by: SocketAddr,
+    ) -> ConntrackEntry {
         let number = self.go.len() + self.stay.len();
         let client = SocketAddr::new(places.client, 1000 + number as u16);
-        Entry::udp(client, sent_to, answered_by)
+        ConntrackEntry::udp(client, sent_to, answered_by)
     }
 
     fn goes(&mut self, places: &Places, sent_to: SocketAddr, answered_by: SocketAddr) {
@@ -86,7 +91,7 @@ impl Flows {
 
     /// Creates them, with twins of other protocols that must stay, cleans up and compares.
     fn check(self, cleanup: &Cleanup) -> Removed {
-        let twin = |protocol| move |entry: &Entry| Entry { protocol, ..*entry };
+        let twin = |protocol| move |entry: &ConntrackEntry| ConntrackEntry { protocol, ..*entry };
         let all: Vec<_> = self.go.iter().chain(&self.stay).copied().collect();
         let twins = all.iter().map(twin(TCP)).chain(all.iter().map(twin(SCTP)));
         create(all.iter().copied().chain(twins)).unwrap();
@@ -215,7 +220,7 @@ fn what_is_spared_stays() {
         let [gone, kept, _] = places.endpoints;
         let cleanup = places.cleanup(&[gone, kept], &[kept]);
         let client = SocketAddr::new(places.client, 1000);
-        create([Entry::udp(client, places.vip, gone)].into_iter()).unwrap();
+        create([ConntrackEntry::udp(client, places.vip, gone)].into_iter()).unwrap();
         let mut cleaner = Cleaner::open().unwrap();
         let removed = cleaner.clean(&cleanup, Vec::clear).unwrap();
         assert_eq!((removed.total(), entries()), (0, 1));
@@ -253,7 +258,7 @@ fn table_is_walked_once_or_not_at_all() {
         assert_eq!(entries(), 0);
         assert_eq!(looks(places, &[gone, kept], &[kept]), 0, "an empty table");
         let client = SocketAddr::new(places.client, 1000);
-        create([Entry::udp(client, places.vip, gone)].into_iter()).unwrap();
+        create([ConntrackEntry::udp(client, places.vip, gone)].into_iter()).unwrap();
         assert_eq!(looks(places, &[kept], &[kept, new]), 0, "one joined");
         assert_eq!(entries(), 1);
         assert_eq!(looks(places, &[gone, kept], &[kept]), 1, "one left");

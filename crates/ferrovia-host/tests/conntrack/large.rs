@@ -7,10 +7,10 @@ use ferrovia_core::desired::Frontend;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::conntrack::Cleanup;
 use ferrovia_host::conntrack::{Cleaner, Removed};
+use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
+use ferrovia_lab::conntrack::{ConntrackEntry, create};
 
-use crate::entries::{Entry, create};
 use crate::support::{entries, in_namespace, peak_memory, room};
-use crate::wanted::{at, cleanup, port};
 
 const SERVICE: &str = "10.96.0.10:53";
 const GONE: &str = "10.244.1.1:53";
@@ -41,7 +41,7 @@ fn stale_flows_are_found_among_many_without_holding_them() {
         create((0..all).map(|n| {
             let by = if n % 50 == 0 { GONE } else { KEPT };
             let to = if n % 2 == 0 { at(SERVICE) } else { at(KEPT) };
-            Entry::udp(client(n), to, at(by))
+            ConntrackEntry::udp(client(n), to, at(by))
         }))
         .unwrap();
         let cleanup = service_lost_an_endpoint();
@@ -63,7 +63,7 @@ fn a_crowd_of_stale_flows_goes_as_one() {
         let kept = 10;
         create((0..all + kept).map(|n| {
             let by = if n < all { GONE } else { KEPT };
-            Entry::udp(client(n), at(SERVICE), at(by))
+            ConntrackEntry::udp(client(n), at(SERVICE), at(by))
         }))
         .unwrap();
         let mut cleaner = Cleaner::open().unwrap();

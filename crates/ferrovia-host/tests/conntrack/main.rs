@@ -5,8 +5,6 @@
 
 /// Flows go and stay as they should.
 mod cleaning;
-/// Flows as if packets had made them.
-mod entries;
 /// Large tables: bulk deletes, time and memory.
 mod large;
 /// Kernel settings, where they can and cannot be written.
@@ -15,5 +13,3 @@ mod settings;
 mod support;
 /// Reading and deleting, below any judgement.
 mod table;
-/// Services and what must be cleaned up for them.
-mod wanted;

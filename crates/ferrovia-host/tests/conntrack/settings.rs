@@ -2,7 +2,7 @@
 
 use ferrovia_host::sysctl::{Files, Obstacle, Setting, Settings};
 
-use crate::support::{give_up_rights, in_namespace, read_only_folder};
+use crate::support::{drop_privileges, in_namespace, read_only_folder};
 
 #[test]
 fn a_setting_of_this_namespace_is_written_and_read_back() {
@@ -19,7 +19,7 @@ fn a_value_that_is_right_is_not_written() {
     in_namespace(|| {
         let files = Files::of_this_machine();
         let before = files.read(Setting::UDP).unwrap();
-        give_up_rights();
+        drop_privileges();
         assert_eq!(files.set(Setting::UDP, before).unwrap(), before);
         let error = files.set(Setting::UDP, before + 1).unwrap_err();
         assert_eq!((error.obstacle, error.writing), (Obstacle::Denied, true));

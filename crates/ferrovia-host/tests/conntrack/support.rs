@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use ferrovia_core::family::Family;
 use ferrovia_host::conntrack::{Reader, SentTo};
-pub(crate) use ferrovia_lab::namespace::{give_up_rights, in_namespace, run};
+pub(crate) use ferrovia_lab::namespace::{drop_privileges, in_namespace, run};
 
 /// A file in a folder that is mounted read-only, for this thread alone.
 pub(crate) fn read_only_folder(file: &str, text: &str) -> PathBuf {

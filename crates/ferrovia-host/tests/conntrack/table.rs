@@ -4,10 +4,10 @@ use std::net::{SocketAddrV4, UdpSocket};
 
 use ferrovia_core::family::Family;
 use ferrovia_host::conntrack::{Deleter, FlowKey, Reader, SentTo};
+use ferrovia_lab::conntrack::cleanup::at;
+use ferrovia_lab::conntrack::{ConntrackEntry, SCTP, TCP, create};
 
-use crate::entries::{Entry, SCTP, TCP, create};
-use crate::support::{entries, give_up_rights, in_namespace, run, udp_flows};
-use crate::wanted::at;
+use crate::support::{drop_privileges, entries, in_namespace, run, udp_flows};
 
 fn keys(family: Family, sent_to: SentTo) -> Vec<FlowKey> {
     let mut keys = Vec::new();
@@ -29,16 +29,16 @@ fn delete(family: Family, keys: &[FlowKey]) -> usize {
         .unwrap()
 }
 
-fn sample() -> Vec<Entry> {
-    let udp = |client, to, by| Entry::udp(at(client), at(to), at(by));
+fn sample() -> Vec<ConntrackEntry> {
+    let udp = |client, to, by| ConntrackEntry::udp(at(client), at(to), at(by));
     let tcp = udp("10.1.0.1:1000", "10.96.0.10:53", "10.244.0.1:53");
     vec![
         tcp,
-        Entry {
+        ConntrackEntry {
             protocol: TCP,
             ..tcp
         },
-        Entry {
+        ConntrackEntry {
             protocol: SCTP,
             ..tcp
         },
@@ -96,12 +96,12 @@ fn a_refusal_is_told_once_and_not_of_the_next_flows() {
 #[test]
 fn a_later_flow_between_the_same_ends_is_not_hit() {
     in_namespace(|| {
-        let old = Entry::udp(
+        let old = ConntrackEntry::udp(
             at("10.1.0.1:1000"),
             at("10.96.0.10:53"),
             at("10.244.0.1:53"),
         );
-        let new = Entry {
+        let new = ConntrackEntry {
             answered_by: at("10.244.0.2:53"),
             ..old
         };
@@ -115,7 +115,7 @@ fn a_later_flow_between_the_same_ends_is_not_hit() {
                 break;
             }
             assert_eq!(delete(Family::V4, &named), 1);
-            let filler = Entry {
+            let filler = ConntrackEntry {
                 client: at(&format!("10.1.0.2:{n}")),
                 protocol: SCTP,
                 ..new
@@ -134,12 +134,12 @@ fn a_later_flow_between_the_same_ends_is_not_hit() {
 #[test]
 fn flows_are_found_in_every_zone() {
     in_namespace(|| {
-        let plain = Entry::udp(
+        let plain = ConntrackEntry::udp(
             at("10.1.0.1:1000"),
             at("10.96.0.10:53"),
             at("10.244.0.1:53"),
         );
-        create([Entry { zone: 7, ..plain }, plain].into_iter()).unwrap();
+        create([ConntrackEntry { zone: 7, ..plain }, plain].into_iter()).unwrap();
         let both = keys(Family::V4, SentTo::V4(v4("10.96.0.10:53")));
         assert_eq!(both.len(), 2);
         assert_eq!(delete(Family::V4, &both), 2);
@@ -151,14 +151,14 @@ fn flows_are_found_in_every_zone() {
 fn the_kernel_deletes_between_two_ends_by_itself() {
     in_namespace(|| {
         let mut all = sample();
-        let moved = |n: u16| Entry {
+        let moved = |n: u16| ConntrackEntry {
             client: at(&format!("10.1.0.9:{n}")),
             ..all[0]
         };
         let more: Vec<_> = (1..100).map(moved).collect();
         all.extend(more);
         // Neither to the same address by another endpoint, nor to another address by the same.
-        all.push(Entry {
+        all.push(ConntrackEntry {
             client: at("10.1.0.8:1"),
             answered_by: at("10.244.0.2:53"),
             ..all[0]
@@ -205,7 +205,7 @@ fn a_flow_that_packets_made_is_read_and_deleted_like_any_other() {
 #[test]
 fn without_the_right_the_error_says_what_was_tried() {
     in_namespace(|| {
-        give_up_rights();
+        drop_privileges();
         let read = Reader::open()
             .and_then(|mut reader| reader.each(Family::V4, SentTo::Anywhere, |_| {}))
             .unwrap_err();

@@ -7,8 +7,8 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::Backend;
+use ferrovia_lab::kube_proxy_rules;
 
-use crate::shapes;
 use crate::support::{BACKENDS, Node, in_namespace, restore, run, shape, tool};
 
 /// What others have on a node where a kube-proxy ran.
@@ -37,7 +37,7 @@ fn any_rule_that_is_removed_comes_back() {
     for backend in BACKENDS {
         in_namespace(|| {
             let mut node = Node::written(&shape(RICH), backend);
-            let whole = shapes::rules(&node.save());
+            let whole = kube_proxy_rules::rules(&node.save());
             for (table, chain, rule) in all_rules(&node.save()) {
                 restore(
                     Family::V4,
@@ -46,9 +46,9 @@ fn any_rule_that_is_removed_comes_back() {
                 );
                 let plan = node.full(Found::Adopt).unwrap();
                 assert!(!plan.is_empty());
-                let now = shapes::rules(&node.save());
+                let now = kube_proxy_rules::rules(&node.save());
                 // A jump comes back at the head of a built-in chain, where it was put in the first place.
-                let sorted = |rules: &shapes::Rules| -> BTreeMap<_, Vec<String>> {
+                let sorted = |rules: &kube_proxy_rules::ChainRules| -> BTreeMap<_, Vec<String>> {
                     let mut rules = rules.clone();
                     let built_in = rules
                         .iter_mut()
@@ -132,7 +132,7 @@ fn the_canary_tells_that_everything_was_removed() {
     for backend in BACKENDS {
         in_namespace(|| {
             let mut node = Node::written(&shape(RICH), backend);
-            let whole = shapes::rules(&node.save());
+            let whole = kube_proxy_rules::rules(&node.save());
             assert!(node.applier.is_untouched().unwrap(), "{backend}");
             for table in ["mangle", "nat", "filter"] {
                 run(
@@ -148,7 +148,7 @@ fn the_canary_tells_that_everything_was_removed() {
             }
             assert!(!node.applier.is_untouched().unwrap(), "{backend}");
             node.full(Found::Adopt).unwrap();
-            assert_eq!(shapes::rules(&node.save()), whole);
+            assert_eq!(kube_proxy_rules::rules(&node.save()), whole);
             assert!(node.applier.is_untouched().unwrap(), "{backend}");
         });
     }
@@ -184,7 +184,7 @@ fn rules_of_others_are_never_touched() {
             ));
             assert!(before.len() > 3, "{before:?}");
             let mut node = Node::written(&shape(RICH), backend);
-            for other in shapes::all()
+            for other in kube_proxy_rules::all()
                 .into_iter()
                 .filter(|other| other.family == Family::V4)
             {
@@ -207,7 +207,7 @@ fn a_rule_that_is_not_one_of_iptables_does_not_stop_us() {
     };
     in_namespace(|| {
         let mut node = Node::written(&shape(RICH), Backend::Nft);
-        let whole = shapes::rules(&node.save());
+        let whole = kube_proxy_rules::rules(&node.save());
         run("nft", &["add", "chain", "ip", "nat", "odd"], "");
         odd("odd");
         restore(
@@ -219,7 +219,7 @@ fn a_rule_that_is_not_one_of_iptables_does_not_stop_us() {
         // Once for all: nothing of ours is there twice.
         node.full(Found::Adopt).unwrap();
         run("nft", &["flush", "chain", "ip", "nat", "odd"], "");
-        assert_eq!(shapes::rules(&node.save()), whole);
+        assert_eq!(kube_proxy_rules::rules(&node.save()), whole);
 
         odd("PREROUTING");
         let error = node.full(Found::Adopt).unwrap_err().to_string();

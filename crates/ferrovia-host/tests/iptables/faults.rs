@@ -8,8 +8,8 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::{Found, Planner};
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, Counters};
+use ferrovia_lab::kube_proxy_rules;
 
-use crate::shapes;
 use crate::support::{BACKENDS, Node, in_namespace, restore, shape};
 
 #[test]
@@ -29,7 +29,7 @@ fn a_write_that_fails_names_the_line_and_the_next_full_one_mends_all() {
             assert!(error.contains("the line was"), "{error}");
             node.full(Found::Adopt).unwrap();
             assert_eq!(
-                shapes::rules(&node.save()),
+                kube_proxy_rules::rules(&node.save()),
                 shape("S1").expected(),
                 "{backend}"
             );
@@ -56,7 +56,7 @@ fn a_write_cut_off_anywhere_is_completed() {
                 node.restart();
                 node.full(Found::Adopt).unwrap();
                 assert_eq!(
-                    shapes::rules(&node.save()),
+                    kube_proxy_rules::rules(&node.save()),
                     shape("S11").expected(),
                     "{backend} {cut}"
                 );
@@ -117,14 +117,14 @@ fn no_text_becomes_anything_but_a_comment() {
     for backend in BACKENDS {
         in_namespace(|| {
             let mut node = Node::written(&shape("base"), backend);
-            let before = shapes::rules(&node.save());
+            let before = kube_proxy_rules::rules(&node.save());
             let mut section = Section::new(TableName::Nat);
             let rules = texts.map(|text| Rule::jump("KUBE-MARK-MASQ").comment(text).to_string());
             section.fill("HOSTILE", &rules);
             let mut plan = Restore::default();
             plan.push(section);
             node.applier.apply(&plan).unwrap();
-            let mut after = shapes::rules(&node.save());
+            let mut after = kube_proxy_rules::rules(&node.save());
             let written = after.remove(&("nat".into(), "HOSTILE".into())).unwrap();
             assert_eq!(after, before);
             assert_eq!(written, rules, "{backend}");
@@ -142,7 +142,7 @@ fn loopback_is_opened_only_behind_its_guard() {
         assert_eq!(setting(), "0");
         node.full(Found::Adopt).unwrap();
         assert_eq!(setting(), "1");
-        let rules = shapes::rules(&node.save());
+        let rules = kube_proxy_rules::rules(&node.save());
         assert!(rules.contains_key(&("filter".into(), "KUBE-FIREWALL".into())));
     });
 }

@@ -10,8 +10,8 @@ use ferrovia_core::plan::{Found, Planner as _};
 use ferrovia_host::Applier as _;
 use ferrovia_host::ipset::Ipset;
 use ferrovia_host::iptables::{Backend, IptablesApplier, Tool};
+use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
 
-use crate::shapes::{self, Shape};
 use crate::support::{BACKENDS, in_namespace};
 
 /// The match of the load balancer itself, which this kernel need not have.
@@ -20,7 +20,7 @@ const NEEDS_IPVS: &str = "-m ipvs";
 #[test]
 fn rules_and_sets_of_the_ipvs_mode_are_read_back_as_written() {
     let mut tried = 0;
-    for shape in shapes::all() {
+    for shape in kube_proxy_rules::all() {
         let plan = planner(&shape).full(&shape.desired(), &Observed::default(), Found::Adopt);
         if plan.to_string().contains(NEEDS_IPVS) {
             continue;
@@ -33,7 +33,7 @@ fn rules_and_sets_of_the_ipvs_mode_are_read_back_as_written() {
     assert!(tried > 5, "only {tried} shapes");
 }
 
-fn check(shape: &Shape, backend: Backend, plan: &IpvsPlan) {
+fn check(shape: &ServiceShape, backend: Backend, plan: &IpvsPlan) {
     let mut kernel = Kernel::new(shape, backend);
     kernel.apply(plan);
     let observed = kernel.observe();
@@ -47,7 +47,7 @@ fn check(shape: &Shape, backend: Backend, plan: &IpvsPlan) {
     assert_eq!(kernel.observe().sets, BTreeMap::new(), "{what}");
 }
 
-fn planner(shape: &Shape) -> IpvsPlanner {
+fn planner(shape: &ServiceShape) -> IpvsPlanner {
     IpvsPlanner::new(shape.family, IpvsOptions::default())
 }
 
@@ -59,7 +59,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn new(shape: &Shape, backend: Backend) -> Self {
+    fn new(shape: &ServiceShape, backend: Backend) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let tool = Tool::find(&path, shape.family, backend).unwrap();
         Self {

@@ -15,7 +15,5 @@ mod ipvs;
 mod leftovers;
 /// Every shape of a service has kube-proxy's rules, written at once or step by step.
 mod rules;
-#[path = "../../../ferrovia-core/tests/shapes/mod.rs"]
-mod shapes;
 /// Namespaces, the tools, and a node under test.
 mod support;

@@ -2,25 +2,25 @@
 
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::Found;
+use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
 
-use crate::shapes::{self, Shape};
 use crate::support::{BACKENDS, Node, in_namespace, restore, shape};
 
 /// What a running kube-proxy gives its restoring tool for the shape S9, in its own spelling, with a chain of an endpoint that is gone.
 const KUBE_PROXY: &str = include_str!("kube-proxy.restore");
 
 /// Says where the kernel differs from what is expected of a shape.
-fn difference(node: &mut Node, shape: &Shape) -> Option<String> {
-    let (mut found, expected) = (shapes::rules(&node.save()), shape.expected());
+fn difference(node: &mut Node, shape: &ServiceShape) -> Option<String> {
+    let (mut found, expected) = (kube_proxy_rules::rules(&node.save()), shape.expected());
     // The chains of a service that is only there to be many.
     found.retain(|chain, _| expected.contains_key(chain) || !chain.1.starts_with("KUBE-S"));
-    shapes::difference(&found, &expected)
+    kube_proxy_rules::difference(&found, &expected)
 }
 
 #[test]
 fn every_shape_has_kube_proxys_rules_in_the_kernel() {
     for backend in BACKENDS {
-        for shape in shapes::all() {
+        for shape in kube_proxy_rules::all() {
             in_namespace(|| {
                 let mut node = Node::written(&shape, backend);
                 if let Some(difference) = difference(&mut node, &shape) {
@@ -36,14 +36,14 @@ fn every_shape_has_kube_proxys_rules_in_the_kernel() {
 
 #[test]
 fn step_by_step_ends_where_one_write_does() {
-    let alike = |shape: &Shape| {
-        let first = &shapes::all()[0];
+    let alike = |shape: &ServiceShape| {
+        let first = &kube_proxy_rules::all()[0];
         shape.family == Family::V4
             && shape.options == first.options
             && shape.settings.masquerade_all == first.settings.masquerade_all
             && format!("{:?}", shape.settings) == format!("{:?}", first.settings)
     };
-    let shapes: Vec<Shape> = shapes::all().into_iter().filter(alike).collect();
+    let shapes: Vec<ServiceShape> = kube_proxy_rules::all().into_iter().filter(alike).collect();
     assert!(shapes.len() > 10);
     for backend in BACKENDS {
         in_namespace(|| {

@@ -14,7 +14,7 @@ use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, IptablesApplier, detect};
 use ferrovia_lab::namespace::{enter_new, succeed};
 
-use crate::shapes::{self, Shape};
+use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
 
 /// Both backends.
 pub(crate) const BACKENDS: [Backend; 2] = [Backend::Nft, Backend::Legacy];
@@ -58,8 +58,8 @@ pub(crate) fn restore(family: Family, backend: Backend, input: &str) {
 }
 
 /// The shape of a name.
-pub(crate) fn shape(name: &str) -> Shape {
-    let mut all = shapes::all().into_iter();
+pub(crate) fn shape(name: &str) -> ServiceShape {
+    let mut all = kube_proxy_rules::all().into_iter();
     all.find(|shape| shape.name == name).unwrap()
 }
 
@@ -69,12 +69,12 @@ pub(crate) struct Node {
     pub(crate) desired: Desired,
     pub(crate) planner: IptablesPlanner,
     pub(crate) applier: IptablesApplier,
-    shape: Shape,
+    shape: ServiceShape,
 }
 
 impl Node {
     /// A node that has written nothing yet. The kubelet says which backend it uses.
-    pub(crate) fn new(shape: &Shape, backend: Backend) -> Self {
+    pub(crate) fn new(shape: &ServiceShape, backend: Backend) -> Self {
         let family = shape.family;
         restore(
             family,
@@ -97,7 +97,7 @@ impl Node {
     }
 
     /// The same with its rules written.
-    pub(crate) fn written(shape: &Shape, backend: Backend) -> Self {
+    pub(crate) fn written(shape: &ServiceShape, backend: Backend) -> Self {
         let mut node = Self::new(shape, backend);
         node.full(Found::Adopt).unwrap();
         node
@@ -141,7 +141,7 @@ impl Node {
     }
 }
 
-fn planner(shape: &Shape, backend: Backend) -> IptablesPlanner {
+fn planner(shape: &ServiceShape, backend: Backend) -> IptablesPlanner {
     let mut options = shape.options;
     options.commits = backend.commits();
     IptablesPlanner::new(shape.family, options)

@@ -1,4 +1,5 @@
-//! The ipvs mode's kernel half on a real IPVS kernel: user-mode Linux, booted once for all of it. Needs root.
+//! The ipvs mode's kernel half on a real IPVS kernel: user-mode Linux, booted once for all tests. Tests of sets run on the machine's own
+//! kernel, too. Needs root, and the `ipset`, `iptables` and `ipvsadm` tools.
 //!
 //! `cargo test -p ferrovia-host --test ipvs -- drain` runs the tests whose names contain a word.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
@@ -18,16 +19,8 @@ mod planner;
 /// Virtual servers, compared with what ipvsadm prints.
 mod servers;
 /// Sets, compared with what ipset prints.
-#[path = "../ipset/sets.rs"]
 mod sets;
-#[path = "../../../ferrovia-core/tests/shapes/mod.rs"]
-#[allow(
-    dead_code,
-    reason = "what it says about rules of the iptables mode is not of use here"
-)]
-mod shapes;
 /// Namespaces, commands and short names for values.
-#[path = "../ipset/support.rs"]
 mod support;
 
 use std::process::ExitCode;
@@ -45,10 +38,10 @@ fn main() -> ExitCode {
         &drain::TESTS,
         &figures::TESTS,
     ];
-    suite::main(&all.concat())
+    suite::main_with_host_tests(&SETS, &all.concat())
 }
 
-/// The same that run on the machine's own kernel too.
+/// These run on the machine's own kernel, too.
 const SETS: [Test; 4] = [
     (
         "sets are as the tool prints them",

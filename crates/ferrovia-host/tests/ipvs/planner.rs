@@ -6,10 +6,10 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::ipvs::{IpvsOptions, IpvsPlanner, cleanup};
 use ferrovia_core::plan::{Found, Planner as _};
 use ferrovia_host::Applier as _;
+use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
 use ferrovia_lab::uml::suite::Test;
 
 use crate::applier::applier_of;
-use crate::shapes::{self, Shape};
 use crate::support::{in_namespace, run};
 
 pub(crate) const TESTS: [Test; 1] = [(
@@ -21,15 +21,19 @@ pub(crate) const TESTS: [Test; 1] = [(
 const CHOSEN: [&str; 4] = ["S5", "S8", "S9", "S10"];
 
 fn a_restart_writes_nothing_and_a_cleanup_leaves_nothing_of_ours() {
-    let is_chosen = |shape: &Shape| CHOSEN.contains(&shape.name) || shape.family == Family::V6;
-    let chosen: Vec<Shape> = shapes::all().into_iter().filter(is_chosen).collect();
+    let is_chosen =
+        |shape: &ServiceShape| CHOSEN.contains(&shape.name) || shape.family == Family::V6;
+    let chosen: Vec<ServiceShape> = kube_proxy_rules::all()
+        .into_iter()
+        .filter(is_chosen)
+        .collect();
     assert!(chosen.len() > CHOSEN.len());
     for shape in chosen {
         in_namespace(move || check(&shape));
     }
 }
 
-fn check(shape: &Shape) {
+fn check(shape: &ServiceShape) {
     let (name, family) = (shape.name, shape.family);
     // Somebody else's, at an address of somebody else's.
     run("ipvsadm -A -t 192.0.2.1:80 -s wlc");

@@ -8,7 +8,7 @@ use ferrovia_core::model::Protocol;
 use ferrovia_host::nft::Nft;
 
 use crate::sample::{self, Sets};
-use crate::support::{TABLE, apply, give_up_rights, in_namespace, observe};
+use crate::support::{TABLE, apply, drop_privileges, in_namespace, observe};
 
 #[test]
 fn what_a_full_reading_finds_is_found_by_key() {
@@ -63,7 +63,7 @@ fn answers_end_with_the_first_that_is_missing() {
 fn who_may_not_ask_is_told_so() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
-        give_up_rights();
+        drop_privileges();
         let services = Sets::of(Family::V4).services;
         let key = KeyBuilder::new().build();
         let refused = nft.look_up(Family::V4, TABLE, &services, &[key]);

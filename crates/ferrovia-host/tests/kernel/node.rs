@@ -114,7 +114,7 @@ fn an_instruction_the_kernel_lacks_is_found_without_harm_to_others() {
 #[test]
 fn without_the_right_the_probe_says_which() {
     in_namespace(|| {
-        crate::support::give_up_rights();
+        crate::support::drop_privileges();
         let error = probe::nftables(&Family::ALL).unwrap_err().to_string();
         assert!(error.contains("needs CAP_NET_ADMIN"), "{error}");
     });

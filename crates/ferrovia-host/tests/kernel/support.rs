@@ -4,7 +4,7 @@ use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
 use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::namespace::feed;
-pub(crate) use ferrovia_lab::namespace::{give_up_rights, in_namespace, run};
+pub(crate) use ferrovia_lab::namespace::{drop_privileges, in_namespace, run};
 
 /// The table the tests write.
 pub(crate) const TABLE: &str = "ferrovia";

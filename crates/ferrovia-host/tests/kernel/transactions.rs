@@ -11,7 +11,7 @@ use ferrovia_core::model::Protocol;
 use ferrovia_host::nft::{Error, Failure, Nft};
 
 use crate::sample::{self, Sets};
-use crate::support::{TABLE, apply, give_up_rights, in_namespace, observe, run, transaction};
+use crate::support::{TABLE, apply, drop_privileges, in_namespace, observe, run, transaction};
 
 const V4: Family = Family::V4;
 
@@ -319,7 +319,7 @@ fn every_commit_has_a_generation_of_its_own() {
 fn without_the_right_the_error_says_so() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
-        give_up_rights();
+        drop_privileges();
         let failures = refused(&mut nft, vec![Op::AddTable]);
         assert_eq!(failures[0].op, None);
         assert_eq!(

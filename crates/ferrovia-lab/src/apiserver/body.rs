@@ -1,4 +1,4 @@
-//! The body of an answer: all there at once, or a stream that a task feeds.
+//! The body of a response: complete, or a stream that a task writes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,31 +7,30 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 
-/// How many pieces of a stream may wait for the client before its task is held up.
+/// How many pieces of a stream are buffered before its task is blocked.
 const QUEUE: usize = 4;
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) enum Body {
-    /// One piece, whose length is said first.
+    /// One piece, with `Content-Length`.
     One(Option<Bytes>),
-    /// Pieces made as they are sent, without saying the length first, as with long lists.
+    /// Pieces created while they are sent, without `Content-Length`, as for long lists.
     Pieces(Box<dyn Iterator<Item = Bytes> + Send>),
-    /// Pieces as they come.
+    /// Pieces of a stream.
     Stream {
-        /// The pieces.
         pieces: mpsc::Receiver<Result<Bytes, Aborted>>,
-        /// Whether the next thing to come is the abortion.
+        /// Whether the stream is aborted next.
         aborting: bool,
     },
 }
 
-/// An answer that ends before its end. Over HTTP/1.1 the connection closes without the last chunk,
+/// A truncated response. Over HTTP/1.1 the connection is closed without the last chunk,
 /// over HTTP/2 the stream is reset.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the lab was told to abort the answer")]
+#[error("the test aborted the response")]
 pub(super) struct Aborted;
 
-/// Where a stream's task writes.
+/// The sending side of a stream.
 pub(super) type Feed = mpsc::Sender<Result<Bytes, Aborted>>;
 
 impl Body {
@@ -40,7 +39,7 @@ impl Body {
         Self::One(Some(bytes.into()))
     }
 
-    /// A body of as many pieces as there are.
+    /// A body of these pieces.
     pub(super) fn pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
         let mut pieces = pieces.peekable();
         let first = pieces.next();
@@ -50,7 +49,7 @@ impl Body {
         }
     }
 
-    /// Waits for the first piece of a stream, so that the headers do not go out before it.
+    /// Waits for the first piece of a stream, so that the headers are not sent before it.
     pub(super) async fn begun(self) -> Self {
         let Self::Stream { mut pieces, .. } = self else {
             return self;
@@ -72,7 +71,7 @@ impl Body {
         body
     }
 
-    /// A body that somebody feeds.
+    /// A body that a task writes.
     pub(super) fn stream() -> (Feed, Self) {
         let (feed, receiver) = mpsc::channel(QUEUE);
         let body = Self::Stream {
@@ -98,8 +97,8 @@ impl hyper::body::Body for Body {
             Self::Stream { pieces, aborting } => match ready!(pieces.poll_recv(context)) {
                 Some(Ok(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
                 Some(Err(Aborted)) => {
-                    // On an error the transport throws away what it has not sent yet. So it comes
-                    // one turn later, and the pieces before it get through.
+                    // On an error the transport discards unsent data. So the error is returned one
+                    // poll later, and the pieces before it are sent.
                     *aborting = true;
                     context.waker().wake_by_ref();
                     Poll::Pending

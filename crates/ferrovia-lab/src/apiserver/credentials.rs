@@ -1,5 +1,4 @@
-//! The certificates and tokens by which server and client know each other, and the kubeconfig
-//! that carries them.
+//! The certificates and tokens of server and client, and the kubeconfig that contains them.
 
 use std::fs;
 use std::io;
@@ -19,17 +18,17 @@ use rustls::{RootCertStore, ServerConfig};
 use super::Error;
 use super::options::Auth;
 
-/// The user every accepted credential stands for.
+/// The user of all accepted credentials.
 pub(super) const USER: &str = "system:kube-proxy";
 
-/// An authority of our own, and what it has signed.
+/// A certificate authority and the certificates it has signed.
 pub(super) struct Certificates {
     authority: CertifiedIssuer<'static, KeyPair>,
     client: Mutex<Pair>,
     pub(super) server_config: Arc<ServerConfig>,
 }
 
-/// A certificate and its key, as PEM, and the certificate as it is shown.
+/// A certificate and its key, as PEM, and the certificate as DER.
 #[derive(Clone, Debug)]
 struct Pair {
     certificate: String,
@@ -38,7 +37,7 @@ struct Pair {
 }
 
 impl Certificates {
-    /// Makes an authority, and signs a server at this address and a client.
+    /// Creates an authority, and signs a server at this address and a client.
     pub(super) fn new(server: IpAddr) -> Result<Self, Error> {
         let mut params = named("lab-authority")?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -59,7 +58,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// The client's certificate as it is shown.
+    /// The client's certificate as DER.
     pub(super) fn client(&self) -> Vec<u8> {
         self.pair().der
     }
@@ -103,7 +102,7 @@ fn server_config(
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone())?;
     let provider = Arc::new(default_provider());
-    // Like real servers: a client may come without a certificate, and is told 401 then.
+    // As with real servers, a client without a certificate can connect and gets 401.
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
         .allow_unauthenticated()
         .build()?;
@@ -116,7 +115,7 @@ fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Everything a kubeconfig says.
+/// The contents of a kubeconfig.
 pub(super) struct Kubeconfig<'a> {
     pub(super) address: SocketAddr,
     pub(super) certificates: Option<&'a Certificates>,
@@ -125,10 +124,10 @@ pub(super) struct Kubeconfig<'a> {
 }
 
 impl Kubeconfig<'_> {
-    /// Writes it, and the files it names, into a folder; returns its own path.
+    /// Writes it, and the files it refers to, into a folder; returns its path.
     pub(super) fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
-        // Clients take a relative path as relative to the kubeconfig, not to where we are.
+        // Clients resolve a relative path from the folder of the kubeconfig.
         let folder = &std::path::absolute(folder)?;
         let cluster = match self.certificates {
             Some(certificates) => {
@@ -169,13 +168,13 @@ impl Kubeconfig<'_> {
     }
 }
 
-/// Where a server at this address is reached.
+/// The URL of a server at this address.
 pub(super) fn url(address: SocketAddr, tls: bool) -> String {
     let scheme = if tls { "https" } else { "http" };
     format!("{scheme}://{address}")
 }
 
-/// Writes a file in one step, as whoever reads it may be reading now; returns its path.
+/// Writes a file atomically, because a client may be reading it; returns its path.
 fn put(folder: &Path, name: &str, text: &str) -> io::Result<String> {
     let path = folder.join(name);
     let draft = folder.join(format!(".{name}.new"));

@@ -11,7 +11,7 @@ use super::status::Status;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// How an answer is encoded.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Json,
@@ -19,7 +19,7 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// What is answered to a client that accepts this: the first media type that the server knows.
+    /// The encoding for a client with this `Accept` header: the first media type that the server supports.
     pub(super) fn negotiated(headers: &HeaderMap, knows_protobuf: bool) -> Result<Self, Status> {
         let Some(accepted) = headers.get(ACCEPT) else {
             return Ok(Self::Json);
@@ -43,7 +43,7 @@ impl Encoding {
         }
     }
 
-    /// An object as lists hold it.
+    /// An object as an item of a list.
     pub(super) fn of(self, object: &Object) -> Bytes {
         match self {
             Self::Json => object.json.clone(),
@@ -51,7 +51,7 @@ impl Encoding {
         }
     }
 
-    /// An object of this kind, as lists hold it, from its JSON.
+    /// An object of this kind as an item of a list, from its JSON.
     pub(super) fn of_json(self, kind: Kind, json: Bytes) -> Bytes {
         match self {
             Self::Json => json,
@@ -71,7 +71,7 @@ impl Encoding {
         }
     }
 
-    /// The event with which a watch ends in an error.
+    /// The event of a watch that ends with an error.
     pub(super) fn error_event(self, status: &Status) -> Vec<u8> {
         match self {
             Self::Json => {
@@ -81,7 +81,7 @@ impl Encoding {
         }
     }
 
-    /// The body of a refusal.
+    /// The body of an error response.
     pub(super) fn status(self, status: &Status) -> Vec<u8> {
         match self {
             Self::Json => status.object().to_string().into_bytes(),
@@ -89,7 +89,7 @@ impl Encoding {
         }
     }
 
-    /// One object as the answer to a request for it.
+    /// The body of a response with one object.
     pub(super) fn single(self, kind: Kind, object: &Object) -> Vec<u8> {
         match self {
             Self::Json => object.value(kind).to_string().into_bytes(),

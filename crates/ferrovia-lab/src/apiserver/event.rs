@@ -1,10 +1,10 @@
-//! What a server checks of a new Event before it takes it.
+//! The validation of new Events.
 
 use serde_json::Value;
 
 use super::status::{Cause, Status};
 
-/// Fields that an Event must have. Names are those of the API; all are texts.
+/// The required fields of an Event, all of them strings.
 const REQUIRED: [&str; 5] = [
     "eventTime",
     "reportingController",
@@ -13,7 +13,7 @@ const REQUIRED: [&str; 5] = [
     "reason",
 ];
 
-/// Checks an Event for a namespace that holds these others.
+/// Validates an Event for a namespace with these existing ones.
 pub(super) fn check(event: &Value, namespace: &str, others: &[Value]) -> Result<(), Status> {
     let metadata = &event["metadata"];
     let name = metadata["name"].as_str().unwrap_or_default();
@@ -37,7 +37,7 @@ fn causes(event: &Value, namespace: &str) -> Vec<Cause> {
     if is_empty(&event["metadata"]["name"]) && is_empty(&event["metadata"]["generateName"]) {
         causes.push(Cause::required("metadata.name"));
     }
-    // What is in no namespace has its Events in one of these.
+    // Events of cluster-scoped objects are in one of these namespaces.
     let is_home = matches!(namespace, "default" | "kube-system");
     if is_empty(&event["regarding"]["namespace"]) && !is_home {
         causes.push(Cause::invalid("involvedObject.namespace"));

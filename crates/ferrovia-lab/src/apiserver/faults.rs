@@ -1,4 +1,4 @@
-//! What can be made to go wrong, and where.
+//! Faults and the requests they affect.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use http::StatusCode;
 
 use super::kind::Kind;
 
-/// Which requests a fault is for.
+/// The requests that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct FaultTarget {
     verb: Option<Verb>,
     kind: Option<Kind>,
 }
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Reads one object, or the server's version.
@@ -24,12 +24,12 @@ pub enum Verb {
     Watch,
     /// Follows a collection beginning with its initial state (`sendInitialEvents`).
     WatchList,
-    /// Makes an event.
+    /// Creates an Event.
     Create,
 }
 
 impl Verb {
-    /// The verb as access rules write it.
+    /// The verb as in RBAC rules.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -40,14 +40,13 @@ impl Verb {
     }
 }
 
-impl Target {
-    /// Every request.
+impl FaultTarget {
     pub const ALL: Self = Self {
         verb: None,
         kind: None,
     };
 
-    /// Requests for a kind, whatever they do.
+    /// All requests for a kind.
     pub fn kind(kind: Kind) -> Self {
         Self {
             verb: None,
@@ -55,7 +54,7 @@ impl Target {
         }
     }
 
-    /// Requests that do this, whatever they are about.
+    /// All requests with this verb.
     pub fn verb(verb: Verb) -> Self {
         Self {
             verb: Some(verb),
@@ -94,44 +93,43 @@ impl Target {
     }
 }
 
-/// Something that goes wrong with a request or in a watch.
+/// A fault of a request or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The answer comes later.
+    /// The response is delayed.
     Delay(Duration),
-    /// The answer never comes; the connection stays open.
+    /// There is no response; the connection stays open.
     Hang,
-    /// The answer is this code, with a `Status` that fits.
+    /// The response has this status code and a matching `Status`.
     Code {
-        /// The code.
         code: StatusCode,
-        /// The seconds the client is told to wait.
+        /// The seconds of the `Retry-After` header.
         retry_after: Option<u32>,
     },
-    /// The answer is 403, as for a user without the right.
+    /// The response is 403, as for a user without permission.
     Forbid,
-    /// Instead of an answer the stream is reset over HTTP/2 (`RST_STREAM`), and the connection
+    /// Instead of a response the stream is reset over HTTP/2 (`RST_STREAM`), and the connection
     /// closed over HTTP/1.1.
     Abort,
-    /// Instead of an answer the whole connection is reset.
+    /// Instead of a response the whole connection is reset.
     Reset,
-    /// The answer is 200, and its body lines that are no events.
+    /// The response is 200 with a body of lines that are not events.
     Garbage,
-    /// The answer is 200, and the connection is closed in the middle of the first event.
+    /// The response is 200, and the connection is closed in the middle of the first event.
     BreakOff,
     /// The response headers of a watch come together with its first event, as behind some proxies.
     HoldHeaders,
-    /// Watches send nothing any more but stay open, and answer HTTP/2 pings. They send what they
-    /// missed once the fault is gone.
+    /// Watches send nothing but stay open, and HTTP/2 pings are answered. They send what they
+    /// missed once the fault is removed.
     Silence,
     /// Watches send every event twice.
     Duplicate,
-    /// Watches send events pairwise in the wrong order; the first of a pair waits for the second.
+    /// Watches swap pairs of events; the first of a pair waits for the second.
     Reorder,
 }
 
 impl Fault {
-    /// An answer with this code.
+    /// A response with this status code.
     pub fn code(code: StatusCode) -> Self {
         Self::Code {
             code,
@@ -139,7 +137,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is about the events of a watch, not about the request.
+    /// Whether it affects the events of a watch instead of the request.
     fn is_lasting(self) -> bool {
         matches!(self, Self::Silence | Self::Duplicate | Self::Reorder)
     }
@@ -148,26 +146,26 @@ impl Fault {
 /// How a watch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As when its time is up.
+    /// Cleanly, as after `timeoutSeconds`.
     Clean,
     /// With an error: `RST_STREAM` over HTTP/2, a connection closed too early over HTTP/1.1.
     Abort,
 }
 
-/// The faults that are in force.
+/// The active faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Rule>);
 
 #[derive(Debug)]
 struct Rule {
-    target: Target,
+    target: FaultTarget,
     fault: Fault,
-    /// How many requests it still hits; nothing for all to come.
+    /// How many more requests it affects; `None` for all.
     left: Option<u32>,
 }
 
 impl Faults {
-    pub(super) fn add(&mut self, target: Target, fault: Fault, times: Option<u32>) {
+    pub(super) fn add(&mut self, target: FaultTarget, fault: Fault, times: Option<u32>) {
         self.0.push(Rule {
             target,
             fault,
@@ -179,7 +177,7 @@ impl Faults {
         self.0.clear();
     }
 
-    /// What happens to a request: the time it waits, and the first fault that decides its fate.
+    /// The delay of a request, and the first fault that determines its response.
     pub(super) fn on_request(
         &mut self,
         verb: Verb,

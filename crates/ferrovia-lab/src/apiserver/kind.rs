@@ -1,9 +1,8 @@
-//! The kinds of object that are served: their names, where they live, and the few things in which
-//! they differ.
+//! The kinds of objects that are served: names, paths and differences.
 
 use serde_json::{Value, json};
 
-/// A kind of object the stand-in serves.
+/// A kind of objects that the server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// `v1` Node.
@@ -17,7 +16,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Node,
         Self::Service,
@@ -25,7 +23,7 @@ impl Kind {
         Self::ServiceCidr,
     ];
 
-    /// The kind as objects write it.
+    /// The `kind` field of objects.
     pub fn name(self) -> &'static str {
         match self {
             Self::Node => "Node",
@@ -35,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// The resource as paths write it.
+    /// The resource in paths.
     pub fn resource(self) -> &'static str {
         match self {
             Self::Node => "nodes",
@@ -45,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// Group and version as objects write them.
+    /// The `apiVersion` field of objects.
     pub fn api_version(self) -> &'static str {
         match self {
             Self::Node | Self::Service => "v1",
@@ -61,12 +59,12 @@ impl Kind {
             .map_or("", |(group, _)| group)
     }
 
-    /// Where all objects of this kind are listed and watched.
+    /// The path for lists and watches of all objects of this kind.
     pub fn path(self) -> String {
         format!("{}/{}", self.root(), self.resource())
     }
 
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub fn namespaced(self) -> bool {
         matches!(self, Self::Service | Self::EndpointSlice)
     }
@@ -79,14 +77,13 @@ impl Kind {
         }
     }
 
-    /// The kind of an object, by what it says of itself.
+    /// The kind of an object, by its `kind` and `apiVersion`.
     pub(super) fn of(object: &Value) -> Option<Self> {
         let said = object.get("kind")?.as_str()?;
         Self::ALL.into_iter().find(|kind| kind.name() == said)
     }
 
-    /// The fields a field selector may name besides an object's name and namespace, and where
-    /// they are.
+    /// The fields, besides name and namespace, that field selectors support, and their paths.
     pub(super) fn selectable(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Service => &[
@@ -98,8 +95,8 @@ impl Kind {
         }
     }
 
-    /// What an object of this kind holds when nothing is set. Real servers encode a bookmark from
-    /// such an object, so it has these fields besides its metadata, empty or null.
+    /// The fields of an empty object of this kind. Real servers encode a bookmark from such an
+    /// object, so it has these fields besides its metadata, empty or null.
     pub(super) fn zero(self) -> Value {
         match self {
             Self::Service => json!({"spec": {}, "status": {"loadBalancer": {}}}),

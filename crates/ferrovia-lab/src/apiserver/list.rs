@@ -1,4 +1,4 @@
-//! Lists: whole, or page by page at the revision of the first page.
+//! Lists: complete, or in pages with the revision of the first page.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::query::{ListOptions, Token, Version};
 use super::status::Status;
 use super::store::{Page, Store, Window};
 
-/// The size of the pieces in which long answers are sent.
+/// The size of the pieces in which long responses are sent.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// Answers a list.
+/// Responds to a list request.
 pub(super) fn list(
     store: &Store,
     kind: Kind,
@@ -28,7 +28,7 @@ pub(super) fn list(
 ) -> Result<Body, Status> {
     let revision = revision(store, kind, options)?;
     let limit = match (options.version, &options.token) {
-        // Real servers answer from memory then, and give everything.
+        // Real servers then respond from their cache, and ignore the limit.
         (Version::Any, None) if has_cache => None,
         _ => options.limit,
     };
@@ -81,7 +81,7 @@ fn metadata(page: &Page, revision: u64, options: &ListOptions) -> Value {
             start: start.clone(),
         };
         metadata["continue"] = json!(token.encode());
-        // With a selector nobody has counted.
+        // With a selector the number is unknown.
         if options.selector.is_empty() {
             metadata["remainingItemCount"] = json!(left);
         }

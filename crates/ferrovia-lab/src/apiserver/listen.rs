@@ -14,28 +14,28 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::serve::{Peer, answer};
-use super::shared::{ConnectionOrder, Shared};
-use super::wire::{Fate, Wire};
+use super::state::{ConnectionCommand, ServerState};
+use super::wire::{ConnectionFate, Wire};
 
 /// How long a client may take for its part of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
-/// What the server's thread can be told.
-pub(super) enum Order {
-    /// Have a listening socket, or have none; the answer comes when it is so.
+/// A command for the server's thread.
+pub(super) enum ListenerCommand {
+    /// Open or close the listening socket; the result is sent when done.
     Listen(bool, std_mpsc::Sender<io::Result<()>>),
 }
 
-/// The server's address, and the socket that listens there.
-pub(super) struct Door {
+/// The server's address and listening socket.
+pub(super) struct ListenerSocket {
     pub(super) address: SocketAddr,
     listener: TcpListener,
-    /// Bound to the same address but never listening, so that nobody else is given the port while
+    /// Bound to the same address but never listening, so that no other process gets the port while
     /// connections are refused.
     _placeholder: TcpSocket,
 }
 
-impl Door {
+impl ListenerSocket {
     /// Opens a listening socket in the network namespace of the calling thread.
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
         let placeholder = match address {
@@ -53,34 +53,34 @@ impl Door {
     }
 }
 
-/// The standard library sets `SO_REUSEADDR`, without which the placeholder would be in the way.
+/// The standard library sets `SO_REUSEADDR`, without which the placeholder would block the address.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Accepts connections until the sender of orders is gone.
+/// Accepts connections until the sender of commands is dropped.
 pub(super) async fn run(
-    door: Door,
-    shared: Arc<Shared>,
+    socket: ListenerSocket,
+    shared: Arc<ServerState>,
     acceptor: Option<TlsAcceptor>,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    mut commands: mpsc::UnboundedReceiver<ListenerCommand>,
 ) -> io::Result<()> {
-    let mut listener = Some(TokioListener::from_std(door.listener)?);
+    let mut listener = Some(TokioListener::from_std(socket.listener)?);
     loop {
         tokio::select! {
-            order = orders.recv() => match order {
+            command = commands.recv() => match command {
                 None => return Ok(()),
-                Some(Order::Listen(wanted, done)) => {
-                    let result = set_listening(&mut listener, door.address, wanted);
-                    // Whoever asked waits, unless it is gone.
+                Some(ListenerCommand::Listen(wanted, done)) => {
+                    let result = set_listening(&mut listener, socket.address, wanted);
+                    // The receiver is gone if the caller has stopped waiting.
                     let _ = done.send(result);
                 }
             },
             stream = accept(listener.as_ref()) => {
                 let Ok(stream) = stream else {
-                    // Gone before it was accepted, or there are too many; never a busy loop.
+                    // Closed before it was accepted, or out of descriptors; the pause avoids a busy loop.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
@@ -90,7 +90,7 @@ pub(super) async fn run(
     }
 }
 
-/// This thread was started by the one that opened the door, so it is in the same namespace.
+/// The thread that opened the socket started this one, so it is in the same namespace.
 fn set_listening(
     listener: &mut Option<TokioListener>,
     address: SocketAddr,
@@ -111,29 +111,29 @@ async fn accept(listener: Option<&TokioListener>) -> io::Result<TcpStream> {
     }
 }
 
-/// Serves one connection, and keeps it in the books while it lasts.
-async fn connection(stream: TcpStream, shared: Arc<Shared>, acceptor: Option<TlsAcceptor>) {
-    // Watches write small pieces; a test that waits for one shall not wait for the next.
+/// Serves one connection, registered while it is open.
+async fn connection(stream: TcpStream, shared: Arc<ServerState>, acceptor: Option<TlsAcceptor>) {
+    // Watches write small pieces, which must not be delayed.
     let _ = stream.set_nodelay(true);
-    let fate = Arc::new(Fate::default());
+    let fate = Arc::new(ConnectionFate::default());
     let wire = Wire::new(stream, shared.clone(), fate.clone());
-    let (id, orders) = shared.state().open_connection(fate.clone());
+    let (id, commands) = shared.state().open_connection(fate.clone());
     let entry = Entry { id, shared };
     let Some(acceptor) = acceptor else {
-        return speak(wire, None, &entry, orders, &fate).await;
+        return speak(wire, None, &entry, commands, &fate).await;
     };
     let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(wire)).await;
     if let Ok(Ok(stream)) = handshake {
         let shown = stream.get_ref().1.peer_certificates();
         let certificate = shown.and_then(|chain| Some(chain.first()?.to_vec()));
-        speak(stream, certificate, &entry, orders, &fate).await;
+        speak(stream, certificate, &entry, commands, &fate).await;
     }
 }
 
-/// A connection in the books.
+/// The registration of a connection.
 struct Entry {
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Drop for Entry {
@@ -143,13 +143,13 @@ impl Drop for Entry {
     }
 }
 
-/// Speaks HTTP, whichever version the client begins with.
+/// Serves HTTP/1.1 or HTTP/2, whichever the client uses.
 async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     certificate: Option<Vec<u8>>,
     entry: &Entry,
-    mut orders: mpsc::UnboundedReceiver<ConnectionOrder>,
-    fate: &Fate,
+    mut commands: mpsc::UnboundedReceiver<ConnectionCommand>,
+    fate: &ConnectionFate,
 ) {
     let peer = Peer {
         connection: entry.id,
@@ -160,11 +160,11 @@ async fn speak(
     let mut connection = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
     loop {
         tokio::select! {
-            // How a connection ends is the client's or the test's business.
+            // The way a connection ends does not matter to the server.
             _ = connection.as_mut() => return,
-            order = orders.recv() => match order {
-                Some(ConnectionOrder::Reset) => return fate.reset(),
-                Some(ConnectionOrder::GoAway) => connection.as_mut().graceful_shutdown(),
+            command = commands.recv() => match command {
+                Some(ConnectionCommand::Reset) => return fate.reset(),
+                Some(ConnectionCommand::GoAway) => connection.as_mut().graceful_shutdown(),
                 None => return,
             },
         }

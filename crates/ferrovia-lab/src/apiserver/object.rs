@@ -1,4 +1,4 @@
-//! One version of an object: its bytes, and the little of it the server must know.
+//! One version of an object: its bytes, and the fields that the server needs.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,19 @@ use super::kind::Kind;
 use super::protobuf;
 use super::selector::Selector;
 
-/// Namespace (empty if the kind has none) and name, in the order in which lists give them.
+/// Namespace (empty for cluster-scoped kinds) and name, in the order of lists.
 pub(super) type Key = (Box<str>, Box<str>);
 
-/// When objects were made that do not say so themselves. The lab has no use for the real time,
-/// and every run sends the same bytes.
+/// The creation time of objects without one. It is fixed, so that every run sends the same bytes.
 const CREATED: &str = "2026-01-02T03:04:05Z";
 
 /// One version of an object.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) key: Key,
-    /// The JSON as lists hold it: without kind and version of the API, which only the list says.
+    /// The JSON as an item of a list: without `kind` and `apiVersion`, which only the list has.
     pub(super) json: Bytes,
-    /// The same in protobuf.
+    /// The item in protobuf.
     pub(super) protobuf: Bytes,
     labels: BTreeMap<String, String>,
     /// The values of [`Kind::selectable`], in its order.
@@ -43,13 +42,13 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Takes an object as a test or a client wrote it.
+    /// Parses an object of a test or a client.
     pub(super) fn new(object: Value) -> Result<Self, Error> {
         let kind = Kind::of(&object).ok_or(Error::UnknownKind)?;
         let Value::Object(mut rest) = object else {
             return Err(Error::UnknownKind);
         };
-        // Every answer writes these two anew, so they are not part of what is kept.
+        // Every response adds these two, so they are not stored.
         rest.remove("kind");
         rest.remove("apiVersion");
         let Some(Value::Object(mut metadata)) = rest.remove("metadata") else {
@@ -64,7 +63,7 @@ impl Draft {
         })
     }
 
-    /// Fills in what the server gives an object, and makes its bytes.
+    /// Sets the fields that the server assigns, and encodes the object.
     pub(super) fn finish(mut self, before: Option<&Object>, revision: u64) -> Object {
         let said = |name: &str| self.metadata.get(name).and_then(Value::as_str);
         let (uid, created): (Box<str>, Box<str>) = match before {
@@ -101,17 +100,17 @@ impl Draft {
 }
 
 impl Object {
-    /// Whether a watch or a list with this selector sees the object.
+    /// Whether the object matches this selector.
     pub(super) fn is_selected(&self, kind: Kind, selector: &Selector) -> bool {
         selector.matches(&self.labels, |field| self.field(kind, field))
     }
 
-    /// Whether it lives in this namespace, if one is asked for.
+    /// Whether it is in this namespace, if one is given.
     pub(super) fn is_in(&self, namespace: Option<&str>) -> bool {
         namespace.is_none_or(|namespace| *self.key.0 == *namespace)
     }
 
-    /// The object's bytes, but with the revision at which it went.
+    /// The object's bytes with the revision of its deletion.
     pub(super) fn last_state(&self, revision: u64) -> Bytes {
         let Ok(mut object) = serde_json::from_slice::<Value>(&self.json) else {
             return self.json.clone();
@@ -151,12 +150,12 @@ fn key_of(kind: Kind, metadata: &mut Map<String, Value>) -> Result<Key, Error> {
     Ok((namespace.as_str().ok_or(Error::NoName)?.into(), name))
 }
 
-/// No two objects are made at the same revision.
+/// No two objects are created at the same revision.
 fn new_uid(revision: u64) -> Box<str> {
     format!("5f0e7a1c-0000-4000-8000-{revision:012x}").into()
 }
 
-/// Labels that are not texts are kept in the object but select nothing.
+/// Labels that are not strings are kept in the object but never match.
 fn labels_of(metadata: &Map<String, Value>) -> BTreeMap<String, String> {
     let labels = metadata.get("labels").and_then(Value::as_object);
     labels

@@ -1,38 +1,38 @@
-//! What a server is to be like.
+//! The options of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// What a server is to be like.
+/// The options of a server.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Where to listen: the address clients use, not a wildcard; port 0 takes a free one.
+pub struct ApiServerOptions {
+    /// The address to listen on, which clients use, so not a wildcard; port 0 chooses a free one.
     pub listen: SocketAddr,
-    /// Whether to speak TLS, with an authority made for this server.
+    /// Whether to use TLS, with a new certificate authority.
     pub tls: bool,
-    /// What clients must show.
+    /// How clients authenticate.
     pub auth: Auth,
     /// How watches with `sendInitialEvents` are treated.
-    pub streaming_lists: StreamingLists,
-    /// Whether lists of any version (`resourceVersion=0`) come from a cache, which gives everything whatever the limit.
+    pub watch_lists: WatchListSupport,
+    /// Whether lists with `resourceVersion=0` are served from a cache, which ignores the limit.
     pub watch_cache: bool,
-    /// Whether it can answer in protobuf to clients that ask for it.
+    /// Whether it supports protobuf.
     pub protobuf: bool,
-    /// Whether there are ServiceCIDRs; older servers answer 404.
+    /// Whether it serves ServiceCIDRs; older servers respond with 404.
     pub service_cidrs: bool,
-    /// The time between bookmarks; one more comes when the time of a watch is up.
+    /// The time between bookmarks; another one is sent when the time of a watch is up.
     pub bookmark_every: Duration,
-    /// How many changes of each kind are remembered.
+    /// How many changes of each kind are kept.
     pub history: usize,
 }
 
-impl Default for Options {
+impl Default for ApiServerOptions {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             tls: false,
             auth: Auth::None,
-            streaming_lists: StreamingLists::Served,
+            watch_lists: WatchListSupport::Served,
             watch_cache: true,
             protobuf: true,
             service_cidrs: true,
@@ -42,28 +42,27 @@ impl Default for Options {
     }
 }
 
-/// What a client must show to be let in.
+/// How clients authenticate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Nothing.
     None,
-    /// A bearer token, which is in the kubeconfig.
+    /// By a bearer token in the kubeconfig.
     Token,
-    /// A bearer token, which is in a file that the kubeconfig names.
+    /// By a bearer token in a file that the kubeconfig refers to.
     TokenFile,
-    /// A certificate; needs TLS.
+    /// By a client certificate; requires TLS.
     ClientCertificate,
 }
 
-/// How a server treats watches that ask for the initial state with `sendInitialEvents`.
+/// How a server handles watch-lists (`sendInitialEvents`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamingLists {
+pub enum WatchListSupport {
     /// It serves them.
     Served,
     /// It serves those that name a resourceVersion; others end with an error, as on etcd before 3.4.31, which cannot report its progress.
     WithoutProgress,
-    /// It knows and refuses them, with 422 (since 1.27, while the feature is off).
+    /// It rejects them with 422 (since 1.27, while the feature is disabled).
     Forbidden,
-    /// It does not know the parameter, and serves a common watch (before 1.27).
+    /// It ignores the parameter, and serves an ordinary watch (before 1.27).
     Ignored,
 }

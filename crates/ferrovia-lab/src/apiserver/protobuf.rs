@@ -1,4 +1,4 @@
-//! Objects in protobuf, made of their JSON: the fields that a proxy reads, and managed fields, which it skips.
+//! Objects in protobuf, converted from JSON: the fields that a proxy reads, and managed fields, which it skips.
 
 use ferrovia_core::wire::protobuf::{
     EndpointSliceMessage, EnvelopeMessage, ListMetadataMessage, MAGIC, NodeMessage, ObjectMessage,
@@ -15,10 +15,10 @@ use super::status::Status;
 const FIRST: u8 = 0x0a;
 const SECOND: u8 = 0x12;
 
-/// A second field that is a number, where every object has a message.
+/// A second field of type varint, where every object has a message.
 const WRONG_TYPE: &[u8] = b"\x10\x01";
 
-/// An object without its envelope. One whose JSON has fields of the wrong type has that in protobuf, too, besides a name that can be read.
+/// An object without its envelope. If its JSON has fields of the wrong type, the protobuf has one, too, besides a readable name.
 pub(super) fn object(kind: Kind, json: &[u8]) -> Vec<u8> {
     let mut value: Value = serde_json::from_slice(json).unwrap_or_default();
     without_nulls(&mut value);
@@ -110,7 +110,7 @@ fn encoded<M: Message + DeserializeOwned>(value: &Value) -> Option<Vec<u8>> {
     Some(message.encode_to_vec())
 }
 
-/// `null` is as good as nothing.
+/// `null` counts as missing.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -122,7 +122,7 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// The part of an object that no proxy reads, but has to receive.
+/// The part of an object that a proxy receives but does not read.
 #[derive(Clone, PartialEq, Message)]
 struct ManagedObjectMessage {
     #[prost(message, optional, tag = "1")]

@@ -1,14 +1,14 @@
-//! What a request asks for: its path and the options in its query.
+//! The path and the query of a request.
 
 use http::Method;
 
 use super::kind::Kind;
 use super::object::Key;
-use super::options::StreamingLists;
+use super::options::WatchListSupport;
 use super::selector::Selector;
 use super::status::Status;
 
-/// What a path and a method lead to.
+/// The meaning of a path and a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// All objects of a kind, or those of a namespace.
@@ -17,7 +17,6 @@ pub(super) enum Route {
     Object(Kind, String, String),
     /// A new event in a namespace.
     NewEvent(String),
-    /// The server's version.
     Version,
 }
 
@@ -36,7 +35,7 @@ impl Route {
         }
     }
 
-    /// What a server says about a path that leads nowhere.
+    /// The response for an unknown path.
     fn missing(path: &str) -> Status {
         let is_in = |root: String| path == root || path.starts_with(&format!("{root}/"));
         let mut roots = Kind::ALL.into_iter().map(|kind| kind.root());
@@ -88,37 +87,37 @@ pub(super) struct ListOptions {
     pub(super) token: Option<Token>,
     pub(super) timeout_seconds: Option<u64>,
     pub(super) bookmarks: bool,
-    /// Whether a watch shall begin with all there is; `None` leaves it to the version.
+    /// `sendInitialEvents`; without it the resourceVersion decides.
     pub(super) initial_events: Option<bool>,
 }
 
-/// Which state a list shows, or where a watch starts.
+/// The resourceVersion of a list, or at which a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// The present.
+    /// The most recent one.
     Newest,
-    /// Whatever the server has at hand; it ignores limits for that. Version 0.
+    /// Any (`resourceVersion=0`); the server ignores limits.
     Any,
     /// At least as new as this revision.
     NotOlderThan(u64),
-    /// This very revision.
+    /// Exactly this revision.
     Exact(u64),
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The revision of the first page; nothing stands for the present.
+    /// The revision of the first page; `None` for the most recent one.
     pub(super) revision: Option<u64>,
     pub(super) start: Key,
 }
 
 impl ListOptions {
-    /// Reads the query of a list or a watch.
+    /// Parses the query of a list or a watch.
     pub(super) fn parse(
         kind: Kind,
         parameters: &[(String, String)],
-        streaming_lists: StreamingLists,
+        watch_lists: WatchListSupport,
     ) -> Result<Self, Status> {
         let get = |name: &str| {
             let found = parameters.iter().find(|(key, _)| key == name);
@@ -134,14 +133,14 @@ impl ListOptions {
         })?;
         let watch = flag("watch", get("watch"))?.unwrap_or(false);
         let limit = number("limit", get("limit"))?.filter(|limit| *limit > 0);
-        let initial_events = match streaming_lists {
-            StreamingLists::Ignored => None,
+        let initial_events = match watch_lists {
+            WatchListSupport::Ignored => None,
             _ => flag("sendInitialEvents", get("sendInitialEvents"))?,
         };
         let version = get("resourceVersion");
-        let matching = match (watch, streaming_lists) {
-            // Before there were streaming lists, watches did not look at it.
-            (true, StreamingLists::Ignored) => "",
+        let matching = match (watch, watch_lists) {
+            // Watches ignored it before watch-lists existed.
+            (true, WatchListSupport::Ignored) => "",
             _ => get("resourceVersionMatch"),
         };
         let token = get("continue");
@@ -149,7 +148,7 @@ impl ListOptions {
             if !version.is_empty() && version.parse::<u64>().is_err() {
                 return Err(Status::no_version_of_watch(version));
             }
-            check_watch(matching, initial_events, streaming_lists)?;
+            check_watch(matching, initial_events, watch_lists)?;
         } else {
             check_list(version, matching, token, initial_events)?;
         }
@@ -175,7 +174,7 @@ impl Version {
         Ok(match (matching, revision) {
             (_, 0) => Self::Any,
             ("Exact", _) => Self::Exact(revision),
-            // A version with a limit and no match means the exact one, for reasons of history.
+            // For historical reasons, a resourceVersion with a limit and without match is exact.
             ("", _) if limited => Self::Exact(revision),
             _ => Self::NotOlderThan(revision),
         })
@@ -192,7 +191,7 @@ impl Token {
             .ok_or_else(|| Status::bad_request("continue key is not valid"))
     }
 
-    /// The token as clients see it: opaque, but safe in a query.
+    /// The opaque token for clients, safe in a query.
     pub(super) fn encode(&self) -> String {
         let revision = self.revision.unwrap_or_default();
         let (namespace, name) = &self.start;
@@ -222,11 +221,11 @@ impl Token {
     }
 }
 
-/// What real servers check of a watch's options.
+/// Validates the options of a watch as real servers do.
 fn check_watch(
     matching: &str,
     initial_events: Option<bool>,
-    streaming_lists: StreamingLists,
+    watch_lists: WatchListSupport,
 ) -> Result<(), Status> {
     let Some(_) = initial_events else {
         return match matching {
@@ -243,7 +242,7 @@ fn check_watch(
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ));
     }
-    if streaming_lists == StreamingLists::Forbidden {
+    if watch_lists == WatchListSupport::Forbidden {
         return Err(Status::forbidden_option(
             "sendInitialEvents",
             "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
@@ -252,7 +251,7 @@ fn check_watch(
     Ok(())
 }
 
-/// What real servers check of a list's options.
+/// Validates the options of a list as real servers do.
 fn check_list(
     version: &str,
     matching: &str,

@@ -4,33 +4,29 @@ use std::time::Instant;
 
 use http::{HeaderMap, Method};
 
-/// A request as it came.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The method.
     pub method: Method,
-    /// The path.
     pub path: String,
-    /// The query, decoded, in its order.
+    /// The decoded query parameters, in order.
     pub query: Vec<(String, String)>,
-    /// The headers.
     pub headers: HeaderMap,
-    /// Who asked; nothing if the credentials were not accepted.
+    /// The user; `None` if authentication failed.
     pub user: Option<String>,
-    /// The client certificate that was shown (DER).
+    /// The client certificate (DER).
     pub certificate: Option<Vec<u8>>,
-    /// When it came.
+    /// The time of arrival.
     pub at: Instant,
 }
 
 impl Request {
-    /// A parameter of the query.
+    /// The value of a query parameter.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether it asks for a watch.
+    /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
         matches!(self.parameter("watch"), Some("true" | "1"))
     }

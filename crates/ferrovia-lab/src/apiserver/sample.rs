@@ -1,6 +1,6 @@
-//! Objects of the size and shape a real cluster has, managed fields and all.
+//! Objects with the size and fields of a real cluster, including managed fields.
 //!
-//! Names, addresses and ports follow from the number, so that they differ and a test can name them.
+//! The number of an object determines its name, addresses and ports.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -197,7 +197,6 @@ pub fn node(name: &str, ips: &[IpAddr]) -> Value {
     })
 }
 
-/// A ServiceCIDR.
 pub fn service_cidr(name: &str, cidrs: &[&str]) -> Value {
     json!({
         "kind": "ServiceCIDR",

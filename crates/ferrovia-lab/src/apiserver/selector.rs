@@ -1,17 +1,17 @@
-//! Label and field selectors, as a query writes them.
+//! Label and field selectors of a query.
 
 use std::collections::BTreeMap;
 
 use super::kind::Kind;
 
-/// Which objects a request is about.
+/// The objects that a request selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     labels: Vec<Requirement>,
     fields: Vec<Requirement>,
 }
 
-/// One term: what must be true of one key.
+/// One requirement of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
@@ -22,14 +22,14 @@ struct Requirement {
 enum Test {
     Exists,
     Absent,
-    /// The key is there and has one of these values.
+    /// The key exists with one of these values.
     In(Vec<String>),
-    /// The key has none of these values, or is not there.
+    /// The key has none of these values, or does not exist.
     NotIn(Vec<String>),
 }
 
 impl Selector {
-    /// Reads both selectors of a request; the error says what real servers say.
+    /// Parses both selectors of a request; the error is that of real servers.
     pub(super) fn parse(kind: Kind, labels: &str, fields: &str) -> Result<Self, String> {
         Ok(Self {
             labels: label_terms(labels)?,
@@ -42,7 +42,7 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object with these labels and selectable fields is meant.
+    /// Whether an object with these labels and selectable fields matches.
     pub(super) fn matches<'a>(
         &self,
         labels: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Responds to requests.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,24 +19,24 @@ use super::list::list;
 use super::options::Auth;
 use super::query::{self, ListOptions, Route};
 use super::request::Request;
-use super::shared::{ConnectionOrder, Shared};
+use super::state::{ConnectionCommand, ServerState};
 use super::status::Status;
 use super::watch::watch;
 
-/// The most a client may send. Real servers take 3 MiB.
+/// The maximum size of a request body. Real servers accept 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// Who is on the other side of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) connection: u64,
-    /// The certificate of our authority that it has shown.
+    /// Its verified client certificate.
     pub(super) certificate: Option<Vec<u8>>,
 }
 
-/// Answers a request; `Err` resets the stream.
+/// Responds to a request; `Err` resets the stream.
 pub(super) async fn answer(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     peer: Peer,
     request: http::Request<Incoming>,
 ) -> Result<Response<Body>, Aborted> {
@@ -65,7 +65,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Why there is no answer of 200.
+/// Why the response is not 200.
 enum Refusal {
     Status(Status),
     Abort,
@@ -78,7 +78,7 @@ impl From<Status> for Refusal {
 }
 
 async fn respond(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     peer: &Peer,
     request: &Request,
     incoming: Incoming,
@@ -105,7 +105,7 @@ async fn respond(
 }
 
 async fn serve(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     route: Route,
     request: &Request,
     incoming: Incoming,
@@ -125,7 +125,7 @@ async fn serve(
             Ok(Body::one(encoding.single(kind, &object)))
         }
         Route::Collection(kind, namespace) => {
-            let options = ListOptions::parse(kind, &request.query, shared.options.streaming_lists)?;
+            let options = ListOptions::parse(kind, &request.query, shared.options.watch_lists)?;
             if options.watch {
                 return Ok(watch(shared, kind, namespace, options, encoding)?);
             }
@@ -144,7 +144,7 @@ async fn serve(
     }
 }
 
-/// What faults are chosen by.
+/// The properties of a request that select faults.
 fn aim(route: &Result<Route, Status>, request: &Request) -> (Verb, Option<Kind>) {
     match route {
         Ok(Route::Collection(kind, _)) if request.is_watch() => {
@@ -162,16 +162,16 @@ fn aim(route: &Result<Route, Status>, request: &Request) -> (Verb, Option<Kind>)
     }
 }
 
-/// Who asked for what.
+/// The log entry of a request.
 struct Subject<'a> {
     user: &'a str,
     verb: Verb,
     kind: Option<Kind>,
 }
 
-/// Does to a request what a fault demands.
+/// Applies a fault to a request.
 async fn suffer(
-    shared: &Shared,
+    shared: &ServerState,
     peer: &Peer,
     fault: Fault,
     subject: Subject<'_>,
@@ -187,8 +187,8 @@ async fn suffer(
         }
         Fault::Abort => Err(Refusal::Abort),
         Fault::Reset => {
-            let order = ConnectionOrder::Reset;
-            shared.state().order_connection(peer.connection, order);
+            let command = ConnectionCommand::Reset;
+            shared.state().send_to_connection(peer.connection, command);
             hang().await
         }
         Fault::Hang => hang().await,
@@ -202,7 +202,7 @@ async fn suffer(
     }
 }
 
-/// An answer that ends in the middle of a line.
+/// A response that ends in the middle of a line.
 fn broken_off() -> Body {
     let (feed, body) = Body::stream();
     // There is room in the queue for both.
@@ -211,13 +211,13 @@ fn broken_off() -> Body {
     body
 }
 
-/// Never returns; the future goes when its connection does.
+/// Never returns; the future is dropped with its connection.
 async fn hang() -> Result<(), Refusal> {
     std::future::pending().await
 }
 
-/// The user of a request; nothing if it has not shown what is demanded.
-fn user(shared: &Shared, peer: &Peer, headers: &HeaderMap) -> Option<String> {
+/// The user of a request; `None` if authentication failed.
+fn user(shared: &ServerState, peer: &Peer, headers: &HeaderMap) -> Option<String> {
     match shared.options.auth {
         Auth::None => Some("system:anonymous".into()),
         Auth::ClientCertificate => peer.certificate.as_ref().map(|_| USER.to_owned()),
@@ -229,7 +229,11 @@ fn user(shared: &Shared, peer: &Peer, headers: &HeaderMap) -> Option<String> {
     }
 }
 
-async fn new_event(shared: &Shared, namespace: &str, incoming: Incoming) -> Result<Body, Refusal> {
+async fn new_event(
+    shared: &ServerState,
+    namespace: &str,
+    incoming: Incoming,
+) -> Result<Body, Refusal> {
     let collected = Limited::new(incoming, BODY_LIMIT).collect().await;
     let bytes = collected
         .map_err(|error| Status::bad_request(format!("the body cannot be read: {error}")))?
@@ -253,7 +257,7 @@ fn success(request: &Request, body: Body, encoding: Encoding) -> Response<Body> 
     if request.method == http::Method::POST {
         *response.status_mut() = StatusCode::CREATED;
     }
-    // The version and events are JSON whatever the client prefers.
+    // The version and Events are always JSON.
     let is_json = request.method == http::Method::POST || request.path == "/version";
     let encoding = if is_json { Encoding::Json } else { encoding };
     finish(response, encoding.content_type(request.is_watch()))
@@ -272,7 +276,7 @@ fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {
     finish(response, encoding.content_type(false))
 }
 
-/// An answer that is no object.
+/// A response that is not an object.
 fn in_text(code: StatusCode, text: String) -> Response<Body> {
     let mut response = Response::new(Body::one(text));
     *response.status_mut() = code;

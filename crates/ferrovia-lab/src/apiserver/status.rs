@@ -1,26 +1,26 @@
-//! `Status`, the object in which an API server says that it will not.
+//! `Status`, the object of an API server's error responses.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::kind::Kind;
 
-/// A refusal: the answer's code and its body.
+/// The status code and body of an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: StatusCode,
-    /// What goes into the header `Retry-After`.
+    /// The `Retry-After` header.
     pub(super) retry_after: Option<u32>,
     reason: &'static str,
     message: String,
     details: Option<Value>,
-    /// The token of a refused continuation, with which the client may go on all the same.
+    /// The token with which a client may continue an expired list inconsistently.
     continuation: Option<String>,
-    /// No object but a line of text, as for API groups that the server does not have.
+    /// Whether the body is a line of text, as for unknown API groups.
     is_text: bool,
 }
 
-/// What is wrong with a field of an object.
+/// The error of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
     field: &'static str,
@@ -59,7 +59,7 @@ impl Status {
         }
     }
 
-    /// Any code, with the reason that goes with it.
+    /// Any status code, with its reason.
     pub(super) fn of_code(code: StatusCode, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code.as_u16() {
             406 => ("NotAcceptable", "406: Not Acceptable"),
@@ -76,7 +76,7 @@ impl Status {
                 "Timeout",
                 "the request timed out and could not be completed",
             ),
-            _ => ("", "the lab was told to refuse"),
+            _ => ("", "the test injected this error"),
         };
         let mut status = Self::new(code, reason, message);
         status.retry_after = retry_after;
@@ -109,7 +109,6 @@ impl Status {
         status
     }
 
-    /// A path nobody serves.
     pub(super) fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         let mut status = Self::new(StatusCode::NOT_FOUND, "NotFound", message);
@@ -117,7 +116,7 @@ impl Status {
         status
     }
 
-    /// A path in an API group that this server does not have.
+    /// A path in an unknown API group.
     pub(super) fn no_such_group() -> Self {
         let mut status = Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found");
         status.is_text = true;
@@ -140,13 +139,12 @@ impl Status {
         status
     }
 
-    /// A watch from something that is no version. Real servers take it for their own fault.
+    /// A watch with an invalid resourceVersion, which real servers report as an internal error.
     pub(super) fn no_version_of_watch(value: &str) -> Self {
         let message = format!("resourceVersion: Invalid value: {value:?}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// An Event that lacks something.
     pub(super) fn invalid_event(name: &str, causes: Vec<Cause>) -> Self {
         let list: Vec<_> = causes
             .iter()
@@ -167,7 +165,7 @@ impl Status {
         status
     }
 
-    /// An Event whose name is taken.
+    /// An Event whose name exists already.
     pub(super) fn event_exists(name: &str) -> Self {
         let message = format!("events.events.k8s.io {name:?} already exists");
         let mut status = Self::new(StatusCode::CONFLICT, "AlreadyExists", message);
@@ -179,7 +177,7 @@ impl Status {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// Options of a list or a watch that do not go together.
+    /// Options of a list or a watch that must not be combined.
     pub(super) fn forbidden_option(field: &str, message: &str) -> Self {
         Self::invalid_option(
             field,
@@ -188,7 +186,7 @@ impl Status {
         )
     }
 
-    /// A `resourceVersionMatch` there is not.
+    /// An invalid `resourceVersionMatch`.
     pub(super) fn unsupported_match(value: &str) -> Self {
         let message = format!(
             "Unsupported value: {value:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
@@ -207,26 +205,26 @@ impl Status {
         status
     }
 
-    /// A watch from a version whose history is gone; sent as an event, in an answer of 200.
+    /// A watch with an expired resourceVersion; sent as an event, in a 200 response.
     pub(super) fn watch_expired(asked: u64, oldest: u64) -> Self {
         let message = format!("too old resource version: {asked} ({oldest})");
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A watch-list on a storage that cannot say how far it is; sent as an event, in an answer of 200.
+    /// A watch-list on a storage that cannot report its progress; sent as an event, in a 200 response.
     pub(super) fn no_watch_progress() -> Self {
         let message = "a watch stream was requested by the client but the required storage feature \
                        RequestWatchProgress is disabled";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
-    /// A list of a version whose history is gone.
+    /// A list with an expired resourceVersion.
     pub(super) fn list_expired() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    /// A list that cannot go on where its first page was. The new token goes on with the present.
+    /// An expired continue token. The new token continues with the most recent state.
     pub(super) fn continue_expired(token: String) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list \
                        result.";
@@ -235,7 +233,7 @@ impl Status {
         status
     }
 
-    /// A version that is not reached yet.
+    /// A future resourceVersion.
     pub(super) fn too_large_version(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let mut status = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
@@ -250,12 +248,11 @@ impl Status {
         status
     }
 
-    /// The text of the answer, if it is no object.
+    /// The text of the response, if it is not an object.
     pub(super) fn text(&self) -> Option<String> {
         self.is_text.then(|| format!("{}\n", self.message))
     }
 
-    /// The object.
     pub(super) fn object(&self) -> Value {
         let metadata = match &self.continuation {
             Some(token) => json!({"continue": token}),

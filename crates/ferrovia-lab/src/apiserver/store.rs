@@ -1,9 +1,9 @@
 //! The objects and their history.
 //!
-//! One revision counts for all kinds, as in a real cluster. Every object is kept as the bytes that
-//! lists and watches send, so that serving one is a copy. Every change is kept in a log together
-//! with what was before: watches read on in it from where they are, and a list of an older
-//! revision is the present with the later changes undone.
+//! All kinds share one revision, as in a real cluster. Every object is stored as the bytes that lists
+//! and watches send, so that serving one is a copy. Every change is kept in a log together with the
+//! previous object: watches read the log from their cursor, and a list of an older revision is the
+//! current state with the later changes undone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::kind::Kind;
 use super::object::{Draft, Key, Object};
 use super::selector::Selector;
 
-/// One change of one object; at least one of the two is there.
+/// One change of one object; at least one of the two exists.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) revision: u64,
@@ -34,27 +34,25 @@ pub(super) struct Store {
 struct Collection {
     objects: BTreeMap<Key, Arc<Object>>,
     log: VecDeque<Change>,
-    /// How many changes have left the log at its old end.
+    /// How many changes were removed from the beginning of the log.
     dropped: u64,
-    /// Everything that happened after this revision is in the log, as far as clients are told.
+    /// Clients can watch from this revision on.
     oldest: u64,
 }
 
-/// A place in the log of a kind: the next change to read.
+/// A position in the log of a kind: the next change to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor(u64);
 
-/// What a list is to hold.
+/// The part of a list to return.
 #[derive(Debug)]
 pub(super) struct Window<'a> {
     /// Only objects of this namespace.
     pub(super) namespace: Option<&'a str>,
     pub(super) selector: &'a Selector,
-    /// The first key to look at.
     pub(super) start: Option<Key>,
-    /// The revision to show.
     pub(super) revision: u64,
-    /// How many objects at most.
+    /// The maximum number of objects.
     pub(super) limit: usize,
 }
 
@@ -75,7 +73,7 @@ impl Store {
             oldest: 0,
         };
         Self {
-            // An empty cluster has had a life already, and 0 means something else to clients.
+            // Not 0, which has another meaning to clients.
             revision: 1000,
             history,
             kinds: Kind::ALL.into_iter().map(|kind| (kind, empty())).collect(),
@@ -87,7 +85,7 @@ impl Store {
         self.revision
     }
 
-    /// The oldest revision from which a watch may start, or that a list may show.
+    /// The oldest revision for watches and lists.
     pub(super) fn oldest(&self, kind: Kind) -> u64 {
         self.collection(kind).oldest
     }
@@ -101,7 +99,7 @@ impl Store {
         self.revision
     }
 
-    /// Deletes an object and returns the revision of that; nothing if there is none.
+    /// Deletes an object and returns the revision of the deletion; `None` if it does not exist.
     pub(super) fn delete(&mut self, kind: Kind, namespace: &str, name: &str) -> Option<u64> {
         let key = (namespace.into(), name.into());
         let before = self.collection(kind).objects.get(&key).cloned()?;
@@ -109,23 +107,23 @@ impl Store {
         Some(self.revision)
     }
 
-    /// Forgets the history: nobody can start from before now.
+    /// Expires all earlier revisions.
     ///
-    /// The log stays, for the watches that are reading it: a real server compacts its storage, and
-    /// watches that are up to date do not notice.
+    /// The log stays, for running watches: compaction of a real server does not affect watches that are
+    /// up to date.
     pub(super) fn compact(&mut self) {
         for collection in self.kinds.values_mut() {
             collection.oldest = self.revision;
         }
     }
 
-    /// One object as it is now.
+    /// The current version of an object.
     pub(super) fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let key = (namespace.into(), name.into());
         self.collection(kind).objects.get(&key).cloned()
     }
 
-    /// All objects of a kind as they are now.
+    /// The current objects of a kind.
     pub(super) fn all(&self, kind: Kind) -> Vec<Arc<Object>> {
         self.collection(kind).objects.values().cloned().collect()
     }
@@ -148,14 +146,14 @@ impl Store {
         }
     }
 
-    /// Where a watch starts that wants all that happens after a revision.
+    /// The cursor of a watch that starts after a revision.
     pub(super) fn cursor_after(&self, kind: Kind, revision: u64) -> Cursor {
         let collection = self.collection(kind);
         let position = collection.log.partition_point(|c| c.revision <= revision);
         Cursor(collection.dropped + position as u64)
     }
 
-    /// The next change for a watch; `Err` if it has left the log before it was read.
+    /// The next change for a watch; `Err` if it was removed from the log before it was read.
     pub(super) fn read(&self, kind: Kind, cursor: &mut Cursor) -> Result<Option<&Change>, TooSlow> {
         let collection = self.collection(kind);
         let position = cursor.0.checked_sub(collection.dropped).ok_or(TooSlow)?;
@@ -172,7 +170,7 @@ impl Store {
         &self.kinds[&kind]
     }
 
-    /// Writes a change into the log and into the present.
+    /// Records a change in the log and in the current state.
     fn record(&mut self, kind: Kind, before: Option<Arc<Object>>, after: Option<Arc<Object>>) {
         self.revision += 1;
         let Some(collection) = self.kinds.get_mut(&kind) else {
@@ -206,7 +204,7 @@ impl Store {
 impl Collection {
     /// The objects of a window before selection, at its revision.
     fn walk<'a>(&'a self, window: &Window<'a>) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-        // The first change after the revision knows what was there at the revision.
+        // The first change after the revision has the object at the revision.
         let mut undone: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
         let later = self.log.partition_point(|c| c.revision <= window.revision);
         for change in self.log.range(later..) {
@@ -214,7 +212,7 @@ impl Collection {
                 undone.entry(&object.key).or_insert(change.before.as_ref());
             }
         }
-        // No name is empty, so this is before the first object if nothing else is asked for.
+        // No name is empty, so this is before the first object by default.
         let namespace = window.namespace;
         let first = || (namespace.unwrap_or_default().into(), "".into());
         let start = window.start.clone().unwrap_or_else(first);
@@ -232,7 +230,7 @@ impl Collection {
     }
 }
 
-/// Two sequences in the order of keys, as one.
+/// Merges two sequences by key.
 fn merge<'a>(
     left: impl Iterator<Item = &'a Arc<Object>>,
     right: impl Iterator<Item = &'a Arc<Object>>,
@@ -245,7 +243,7 @@ fn merge<'a>(
     })
 }
 
-/// A watch that read so slowly that the log went on without it.
+/// The watch is so slow that the log no longer has its next change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TooSlow;
 
@@ -255,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Applies or deletes, by a sequence of numbers without pattern but always the same.
+    /// Applies or deletes by a fixed pseudo-random sequence.
     fn step(store: &mut Store, random: &mut u32) {
         *random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let name = format!("s{}", (*random >> 16) % 12);
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn every_revision_can_be_shown_as_it_was() {
+    fn lists_every_revision() {
         let mut store = Store::new(10_000);
         let mut random = 1;
         let mut past = vec![];
@@ -316,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_too_slow_is_told() {
+    fn reports_a_watch_that_is_too_slow() {
         let mut store = Store::new(3);
         let mut cursor = store.cursor_after(Kind::Service, store.revision());
         for number in 0..3 {

@@ -1,4 +1,4 @@
-//! Watches: each is a task that reads the log of its kind and writes lines into an answer's body.
+//! Watches: each is a task that reads the log of its kind and writes events into the body of a response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,27 +14,25 @@ use super::faults::{End, Fault};
 use super::kind::Kind;
 use super::list::PIECE;
 use super::object::Object;
-use super::options::StreamingLists;
+use super::options::WatchListSupport;
 use super::query::{ListOptions, Version};
-use super::shared::Shared;
+use super::state::ServerState;
 use super::status::Status;
 use super::store::{Change, Cursor};
 
-/// How long a watch lasts whose client does not say. Real servers take 30 to 60 minutes.
+/// The default of `timeoutSeconds`. Real servers use 30 to 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// What a test tells a running watch.
+/// A command for a running watch.
 #[derive(Clone, Debug)]
-pub(super) enum Order {
-    /// Write these bytes, whatever they are.
+pub(super) enum WatchCommand {
     Write(Bytes),
-    /// End.
     End(End),
 }
 
-/// Answers a watch: checks it, and starts its task.
+/// Responds to a watch request: validates it and starts its task.
 pub(super) fn watch(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     kind: Kind,
     namespace: Option<String>,
     options: ListOptions,
@@ -43,7 +41,7 @@ pub(super) fn watch(
     let mut state = shared.state();
     let store = &state.store;
     let current = store.revision();
-    let is_without_progress = shared.options.streaming_lists == StreamingLists::WithoutProgress;
+    let is_without_progress = shared.options.watch_lists == WatchListSupport::WithoutProgress;
     let (whole, after) = match (options.initial_events, options.version) {
         (Some(true), Version::NotOlderThan(asked)) if asked > current => {
             return Ok(failed(encoding, &Status::too_large_version(asked, current)));
@@ -64,7 +62,7 @@ pub(super) fn watch(
     let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
     let timeout = seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
     let (feed, body) = Body::stream();
-    let (id, orders) = state.open_watch(kind);
+    let (id, commands) = state.open_watch(kind);
     let task = Watch {
         shared: shared.clone(),
         id,
@@ -79,18 +77,18 @@ pub(super) fn watch(
         feed,
     };
     drop(state);
-    tokio::spawn(task.run(initial, orders));
+    tokio::spawn(task.run(initial, commands));
     shared.tell();
     Ok(body)
 }
 
-/// A watch that begins and ends with an error.
+/// A watch that consists of an error.
 fn failed(encoding: Encoding, status: &Status) -> Body {
     Body::one(encoding.error_event(status))
 }
 
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     id: u64,
     kind: Kind,
     encoding: Encoding,
@@ -100,25 +98,29 @@ struct Watch {
     cursor: Cursor,
     /// The client has seen everything up to this revision.
     sent: u64,
-    /// A line that waits to be sent behind its successor.
+    /// A line that is sent after the next one.
     held: Option<BytesMut>,
     feed: Feed,
 }
 
-/// The client has gone, or the watch shall end.
-struct Over;
+/// The client disconnected, or the watch was ended.
+struct WatchEnded;
 
 impl Watch {
-    async fn run(mut self, initial: Vec<Arc<Object>>, orders: mpsc::UnboundedReceiver<Order>) {
-        // Whatever ends it, there is nobody to tell.
-        let _ = self.serve(initial, orders).await;
+    async fn run(
+        mut self,
+        initial: Vec<Arc<Object>>,
+        commands: mpsc::UnboundedReceiver<WatchCommand>,
+    ) {
+        // The reason of the end does not matter.
+        let _ = self.serve(initial, commands).await;
     }
 
     async fn serve(
         &mut self,
         initial: Vec<Arc<Object>>,
-        mut orders: mpsc::UnboundedReceiver<Order>,
-    ) -> Result<(), Over> {
+        mut commands: mpsc::UnboundedReceiver<WatchCommand>,
+    ) -> Result<(), WatchEnded> {
         let period = self.shared.options.bookmark_every;
         let mut bookmarks = interval_at(Instant::now() + period, period);
         bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -133,15 +135,15 @@ impl Watch {
             }
             tokio::select! {
                 _ = changes.changed() => {}
-                order = orders.recv() => self.obey(order.ok_or(Over)?).await?,
+                command = commands.recv() => self.execute(command.ok_or(WatchEnded)?).await?,
                 _ = bookmarks.tick(), if initial.is_none() => {
                     self.send_changes(self.options.bookmarks).await?;
                 }
                 () = sleep_until(self.deadline) => {
-                    // The client may go on from here, however old the last event is.
+                    // The client can resume from here, however old the last event is.
                     return self.send_changes(self.options.bookmarks).await;
                 }
-                () = self.feed.closed() => return Err(Over),
+                () = self.feed.closed() => return Err(WatchEnded),
             }
         }
     }
@@ -151,8 +153,8 @@ impl Watch {
         state.faults.holds(self.kind, Fault::Silence)
     }
 
-    /// Sends what there was when the watch began, as if it had just been added.
-    async fn send_initial(&mut self, initial: Vec<Arc<Object>>) -> Result<(), Over> {
+    /// Sends the initial objects as ADDED events.
+    async fn send_initial(&mut self, initial: Vec<Arc<Object>>) -> Result<(), WatchEnded> {
         let mut piece = BytesMut::new();
         for object in initial {
             if self.sees(&object) {
@@ -168,8 +170,8 @@ impl Watch {
         self.send(piece.freeze()).await
     }
 
-    /// Sends all changes the client has not seen yet, and a bookmark behind them if asked.
-    async fn send_changes(&mut self, bookmark: bool) -> Result<(), Over> {
+    /// Sends all new changes, and a bookmark after them if requested.
+    async fn send_changes(&mut self, bookmark: bool) -> Result<(), WatchEnded> {
         loop {
             let (piece, finished) = self.collect(bookmark)?;
             self.send(piece).await?;
@@ -179,8 +181,8 @@ impl Watch {
         }
     }
 
-    /// A piece of unseen changes, and whether it was the last.
-    fn collect(&mut self, with_bookmark: bool) -> Result<(Bytes, bool), Over> {
+    /// A piece of new changes, and whether it is the last.
+    fn collect(&mut self, with_bookmark: bool) -> Result<(Bytes, bool), WatchEnded> {
         let shared = self.shared.clone();
         let state = shared.state();
         if state.faults.holds(self.kind, Fault::Silence) {
@@ -194,8 +196,12 @@ impl Watch {
         }
         while piece.len() < PIECE {
             let mut cursor = self.cursor;
-            let Some(change) = state.store.read(self.kind, &mut cursor).map_err(|_| Over)? else {
-                // Of a watch from the future nothing is known, not even that nothing happened.
+            let Some(change) = state
+                .store
+                .read(self.kind, &mut cursor)
+                .map_err(|_| WatchEnded)?
+            else {
+                // A watch from a future revision gets no bookmarks.
                 let is_reached = state.store.revision() >= self.sent;
                 self.sent = self.sent.max(state.store.revision());
                 if with_bookmark && is_reached {
@@ -204,7 +210,7 @@ impl Watch {
                 return Ok((piece.freeze(), true));
             };
             self.cursor = cursor;
-            // A watch from the future waits until the future is there.
+            // A watch from a future revision waits until it is reached.
             if change.revision <= self.sent {
                 continue;
             }
@@ -227,7 +233,7 @@ impl Watch {
         Ok((piece.freeze(), false))
     }
 
-    /// A change as this watch sees it: an object that starts or stops to match comes or goes.
+    /// Appends a change: an object that starts or stops matching is added or deleted.
     fn append_change(&self, piece: &mut BytesMut, change: &Change) {
         let before = change.before.as_ref().filter(|object| self.sees(object));
         let after = change.after.as_ref().filter(|object| self.sees(object));
@@ -249,7 +255,7 @@ impl Watch {
         self.encoding.append_event(piece, self.kind, event, &object);
     }
 
-    /// Says how far the client has seen everything.
+    /// Appends a bookmark with the current revision.
     fn append_bookmark(&self, piece: &mut BytesMut, ends_initial_events: bool) {
         let mut object = self.kind.zero();
         object["metadata"] = json!({"resourceVersion": self.sent.to_string()});
@@ -266,26 +272,26 @@ impl Watch {
             && object.is_selected(self.kind, &self.options.selector)
     }
 
-    async fn obey(&mut self, order: Order) -> Result<(), Over> {
+    async fn execute(&mut self, command: WatchCommand) -> Result<(), WatchEnded> {
         self.send_changes(false).await?;
-        match order {
-            Order::Write(bytes) => self.send(bytes).await,
-            Order::End(End::Clean) => Err(Over),
-            Order::End(End::Abort) => {
-                // If the client is gone already, there is nothing to abort.
+        match command {
+            WatchCommand::Write(bytes) => self.send(bytes).await,
+            WatchCommand::End(End::Clean) => Err(WatchEnded),
+            WatchCommand::End(End::Abort) => {
+                // If the client has disconnected, there is nothing to abort.
                 let _ = self.feed.send(Err(Aborted)).await;
-                Err(Over)
+                Err(WatchEnded)
             }
         }
     }
 
-    async fn send(&mut self, piece: Bytes) -> Result<(), Over> {
+    async fn send(&mut self, piece: Bytes) -> Result<(), WatchEnded> {
         if piece.is_empty() {
             return Ok(());
         }
-        // A client that does not read must not keep the watch alive beyond its time.
+        // A client that does not read must not prolong the watch.
         let sent = timeout_at(self.deadline, self.feed.send(Ok(piece))).await;
-        sent.map_err(|_| Over)?.map_err(|_| Over)
+        sent.map_err(|_| WatchEnded)?.map_err(|_| WatchEnded)
     }
 }
 

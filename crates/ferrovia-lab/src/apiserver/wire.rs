@@ -1,4 +1,4 @@
-//! A TCP connection that can be made slow, dead or short, below TLS and HTTP.
+//! A TCP connection that can be slowed down, stalled or reset, below TLS and HTTP.
 
 use std::io;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::shared::Shared;
+use super::state::ServerState;
 
-/// How often a held-up connection looks whether it still is.
+/// How often a stalled connection checks whether it may continue.
 const TICK: Duration = Duration::from_millis(5);
 
 /// What happens to the bytes of all connections.
@@ -22,26 +22,26 @@ pub enum Interference {
     /// They pass.
     #[default]
     None,
-    /// They stop in both directions while connections stay open, as with a machine that has died
-    /// or a firewall that drops: not even an HTTP/2 ping is answered.
+    /// They stop in both directions while connections stay open, as with a crashed machine or a
+    /// firewall that drops packets: not even HTTP/2 pings are answered.
     Freeze,
-    /// The server's bytes drip.
+    /// The server's bytes are sent slowly.
     Drip {
-        /// So many at a time.
+        /// The size of a piece.
         bytes: usize,
-        /// So long between them.
+        /// The pause between pieces.
         every: Duration,
     },
 }
 
-/// How a connection is going to end.
+/// How a connection is going to be closed.
 #[derive(Debug, Default)]
-pub(super) struct Fate(AtomicU8);
+pub(super) struct ConnectionFate(AtomicU8);
 
 const RESET: u8 = 1;
 const RESET_IN_NEXT_WRITE: u8 = 2;
 
-impl Fate {
+impl ConnectionFate {
     /// The peer gets a RST when the connection is dropped.
     pub(super) fn reset(&self) {
         self.0.store(RESET, Ordering::Relaxed);
@@ -57,18 +57,21 @@ impl Fate {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
-    shared: Arc<Shared>,
-    fate: Arc<Fate>,
+    shared: Arc<ServerState>,
+    fate: Arc<ConnectionFate>,
     reading: Option<Pin<Box<Sleep>>>,
     writing: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, shared: Arc<Shared>, fate: Arc<Fate>) -> Self {
+    pub(super) fn new(
+        stream: TcpStream,
+        shared: Arc<ServerState>,
+        fate: Arc<ConnectionFate>,
+    ) -> Self {
         Self {
             stream,
             shared,
@@ -82,7 +85,7 @@ impl Wire {
         self.shared.state().interference
     }
 
-    /// Writes half of the bytes, at least one, and condemns the connection.
+    /// Writes half of the bytes, at least one, and marks the connection for a reset.
     fn write_half(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let half = bytes.get(..bytes.len().div_ceil(2)).unwrap_or(bytes);
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, half))?;
@@ -91,7 +94,7 @@ impl Wire {
     }
 }
 
-/// Waits for a time that starts at the first call.
+/// Waits for a time from the first call on.
 fn wait(slot: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>, time: Duration) -> Poll<()> {
     let pause = slot.get_or_insert_with(|| Box::pin(sleep(time)));
     ready!(pause.as_mut().poll(context));
@@ -153,7 +156,7 @@ impl AsyncWrite for Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         if self.fate.is(RESET) {
-            // If it fails the peer sees an end instead of a reset; there is nobody to tell.
+            // If it fails the peer sees a close instead of a reset.
             let _ = self.stream.set_zero_linger();
         }
     }

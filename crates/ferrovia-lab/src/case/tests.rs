@@ -40,7 +40,7 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn a_case_is_read() {
+fn parses_a_case() {
     let case = case();
     assert_eq!(
         case.title,
@@ -52,7 +52,7 @@ fn a_case_is_read() {
         Some("interface-prefix=veth")
     );
     let [first, second] = case.steps.as_slice() else {
-        panic!("two steps are expected")
+        panic!("expected two steps")
     };
     assert_eq!(
         (first.yaml.as_str(), first.yaml_line),
@@ -82,7 +82,7 @@ fn a_case_is_read() {
 }
 
 #[test]
-fn expected_texts_are_set_in_place() {
+fn sets_expected_texts_in_place() {
     let mut case = case();
     case.set_expected(1, "nft.v4", "add two\n");
     case.set_expected(1, "nft.v6", "six\n");
@@ -97,28 +97,25 @@ fn expected_texts_are_set_in_place() {
 }
 
 #[test]
-fn mistakes_are_named_with_their_line() {
+fn reports_syntax_errors_with_their_line() {
     for (text, expected) in [
-        (
-            "-- step1.yaml --\n",
-            "a.case:1: a case begins with its title",
-        ),
+        ("-- step1.yaml --\n", "a.case:1: missing title"),
         (
             "# t\nwords\n-- step1.yaml --\n",
-            "a.case:2: before the first section",
+            "a.case:2: expected only lines with # before",
         ),
-        ("# t\n", "a.case:1: there is no section step1.yaml"),
+        ("# t\n", "a.case:1: missing section step1.yaml"),
         (
             "# t\n-- step2.yaml --\n",
             "a.case:2: expected step1.yaml here",
         ),
         (
             "# t\n-- step1.yaml --\n-- nft.v4.2 --\n",
-            "a.case:3: there is no section step2.yaml",
+            "a.case:3: missing section step2.yaml",
         ),
         (
             "# t\n-- step1.yaml --\n-- nft.0 --\n",
-            "a.case:3: there is no section step0.yaml",
+            "a.case:3: missing section step0.yaml",
         ),
         (
             "# t\n-- node.yaml --\nname\n-- step1.yaml --\n",
@@ -126,11 +123,11 @@ fn mistakes_are_named_with_their_line() {
         ),
         (
             "# t\n-- node.yaml --\na: 1\na: 2\n-- step1.yaml --\n",
-            "a.case:4: a was already",
+            "a.case:4: duplicate option a",
         ),
         (
             "# t\n-- step1.yaml --\n-- flows --\n\npod-a > x => y\n",
-            "a.case:5: \"x\" is no address",
+            "a.case:5: invalid address and port \"x\"",
         ),
     ] {
         let message = problem(text);

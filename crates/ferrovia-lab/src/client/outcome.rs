@@ -1,21 +1,20 @@
-//! What became of a call, from what a server sent or what the socket says.
+//! The outcome of a call, from the server's answer or the socket's error.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A pod answered.
     Answer(Answer),
     /// The call was refused: by a reset, or by an ICMP port unreachable.
     Refused,
-    /// Nothing came back in time.
+    /// No packet came back in time.
     TimedOut,
-    /// The network said there is no way, with this error number.
+    /// The network reported that the host is unreachable, with this errno.
     Unreachable(i32),
-    /// Anything else, in words.
+    /// Anything else, as text.
     Other(String),
 }
 
@@ -28,7 +27,7 @@ impl fmt::Display for Outcome {
             Self::Unreachable(errno) => {
                 write!(f, "unreachable ({})", io::Error::from_raw_os_error(*errno))
             }
-            Self::Other(words) => f.write_str(words),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }
@@ -36,9 +35,9 @@ impl fmt::Display for Outcome {
 /// A pod's answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Answer {
-    /// The pod's name.
+    /// The name of the pod.
     pub pod: String,
-    /// The address and port it was reached at.
+    /// The address and port on which it received the call.
     pub endpoint: SocketAddr,
     /// The source address the pod saw.
     pub seen_source: IpAddr,
@@ -56,11 +55,11 @@ impl fmt::Display for Answer {
     }
 }
 
-/// What an error of the socket says about the call.
+/// The outcome that a socket error means.
 pub(crate) fn outcome_of(error: &io::Error) -> Outcome {
     match (error.kind(), error.raw_os_error()) {
         (io::ErrorKind::TimedOut, _) => Outcome::TimedOut,
-        // A proxy may know whom it refuses only once the connection is there.
+        // A userspace proxy can reject a client only after accepting the connection.
         (io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset, _) => Outcome::Refused,
         (
             _,
@@ -76,8 +75,8 @@ pub(crate) fn outcome_of(error: &io::Error) -> Outcome {
     }
 }
 
-/// Reads a server's line, `<pod> <local ip>:<port> <peer ip>`.
-pub(super) fn parse_introduction(line: &str, own_source: IpAddr) -> Option<Answer> {
+/// Parses a server's line, `<pod> <local ip>:<port> <peer ip>`.
+pub(super) fn parse_answer(line: &str, own_source: IpAddr) -> Option<Answer> {
     let mut words = line.split_whitespace();
     let (pod, endpoint, seen) = (words.next()?, words.next()?, words.next()?);
     Some(Answer {
@@ -93,18 +92,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_introduction_is_read() {
+    fn parses_the_answer_of_a_server() {
         let own = "192.0.2.9".parse().unwrap();
-        let answer = parse_introduction("pod-a [fd00::1]:80 2001:db8::1\n", own).unwrap();
+        let answer = parse_answer("pod-a [fd00::1]:80 2001:db8::1\n", own).unwrap();
         assert_eq!(answer.pod, "pod-a");
         assert_eq!(answer.endpoint, "[fd00::1]:80".parse().unwrap());
         assert_eq!(answer.seen_source, "2001:db8::1".parse::<IpAddr>().unwrap());
-        assert_eq!(parse_introduction("pod-a 10.0.0.1:80", own), None);
-        assert_eq!(parse_introduction("pod-a nowhere 10.0.0.1", own), None);
+        assert_eq!(parse_answer("pod-a 10.0.0.1:80", own), None);
+        assert_eq!(parse_answer("pod-a nowhere 10.0.0.1", own), None);
     }
 
     #[test]
-    fn errors_become_outcomes() {
+    fn maps_socket_errors_to_outcomes() {
         let outcome = |errno| outcome_of(&io::Error::from_raw_os_error(errno));
         assert_eq!(outcome(libc::ECONNREFUSED), Outcome::Refused);
         assert_eq!(

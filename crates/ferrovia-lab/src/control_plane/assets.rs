@@ -1,12 +1,11 @@
-//! Where the programs of a real control plane are.
+//! The programs of a real control plane.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names the folder, as for every test suite built on envtest.
+/// The environment variable with the folder, as for every test suite that uses envtest.
 pub const VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
-/// Programs without which nothing runs.
 const REQUIRED: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 
 /// A folder with the programs of a control plane.
@@ -15,23 +14,21 @@ pub struct Assets {
     folder: PathBuf,
 }
 
-/// Why there is no control plane to run.
+/// Why the programs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssetsError {
     /// The variable is not set.
     #[error("{VARIABLE} is not set\n{HOW_TO_GET_THEM}")]
     Unset,
-    /// Some programs are not in the folder.
+    /// The folder lacks some programs.
     #[error("{VARIABLE}={} lacks {}\n{HOW_TO_GET_THEM}", .folder.display(), .programs.join(", "))]
     Missing {
-        /// The folder.
         folder: PathBuf,
-        /// What is not in it.
         programs: Vec<&'static str>,
     },
 }
 
-/// What helps against both.
+/// How to fix both errors.
 const HOW_TO_GET_THEM: &str = "
 It names a folder with kube-apiserver, etcd and kubectl (and kube-proxy and etcd-3.4, which some tests use). To get one:
 
@@ -42,10 +39,10 @@ Or put the programs of a release there: kube-apiserver, kubectl and kube-proxy f
 its sources (make WHAT=\"cmd/kube-apiserver cmd/kubectl cmd/kube-proxy\"), etcd from https://github.com/etcd-io/etcd/releases.";
 
 impl Assets {
-    /// The folder that the environment names.
+    /// The folder that the environment variable names.
     ///
     /// # Errors
-    /// If it names none, or one that lacks a required program.
+    /// If the variable is not set, or the folder lacks a required program.
     pub fn find() -> Result<Self, AssetsError> {
         let folder = env::var_os(VARIABLE).filter(|folder| !folder.is_empty());
         Self::in_folder(PathBuf::from(folder.ok_or(AssetsError::Unset)?))
@@ -69,7 +66,7 @@ impl Assets {
         self.folder.join(program)
     }
 
-    /// The path of a program that need not be there.
+    /// The path of a program, if it exists.
     pub fn optional(&self, program: impl AsRef<Path>) -> Option<PathBuf> {
         Some(self.path(program)).filter(|path| path.is_file())
     }

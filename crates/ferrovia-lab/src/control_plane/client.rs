@@ -1,4 +1,4 @@
-//! A client that does as little as possible: HTTP/1.1 over TLS, blocking, every header in view.
+//! A minimal blocking client: HTTP/1.1 over TLS, with access to all headers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,29 +13,27 @@ use serde_json::Value;
 
 use super::pki::Identity;
 
-/// Longer than any answer takes on a busy machine.
+/// Longer than any response takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a client proves who it is.
+/// How a client authenticates.
 #[derive(Clone, Debug)]
 pub enum Credentials {
-    /// Not at all.
+    /// Not authenticated.
     None,
-    /// By a bearer token.
     Token(String),
-    /// By a certificate.
     Certificate(Identity),
 }
 
-/// Where to ask, and as whom.
+/// The address of a server and credentials.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ApiClient {
     address: SocketAddr,
     config: Arc<ClientConfig>,
     token: Option<String>,
 }
 
-/// A connection that is used for one request after the other.
+/// A connection for consecutive requests.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<StreamOwned<ClientConnection, TcpStream>>,
@@ -43,41 +41,36 @@ pub struct Connection {
     token: Option<String>,
 }
 
-/// The head of an answer.
+/// The status line and headers of a response.
 #[derive(Clone, Debug)]
-pub struct Head {
-    /// The code.
+pub struct ResponseHead {
     pub code: u16,
-    /// Names in lower case.
+    /// Header names (lower case) and values.
     pub headers: Vec<(String, String)>,
 }
 
-/// An answer that has come whole.
+/// A complete response.
 #[derive(Clone, Debug)]
-pub struct Reply {
-    /// Its head.
-    pub head: Head,
-    /// Its body.
+pub struct ApiResponse {
+    /// Status line and headers.
+    pub head: ResponseHead,
     pub body: Vec<u8>,
 }
 
-/// A request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// The method.
+pub struct ApiRequest<'a> {
     pub method: &'a str,
-    /// Path and query.
     pub target: &'a str,
-    /// What is accepted.
+    /// The `Accept` header.
     pub accept: &'a str,
-    /// The kind of the body.
+    /// The `Content-Type` header.
     pub content_type: &'a str,
-    /// The body; empty for none.
+    /// The body; may be empty.
     pub body: &'a [u8],
 }
 
-impl<'a> Ask<'a> {
-    /// Asks for something in JSON.
+impl<'a> ApiRequest<'a> {
+    /// A GET request that accepts JSON.
     pub fn get(target: &'a str) -> Self {
         Self {
             method: "GET",
@@ -88,7 +81,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Sends something in JSON.
+    /// A request with a JSON body.
     pub fn send(method: &'a str, target: &'a str, body: &'a [u8]) -> Self {
         Self {
             method,
@@ -98,23 +91,23 @@ impl<'a> Ask<'a> {
     }
 }
 
-impl Head {
-    /// A header's value.
+impl ResponseHead {
+    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 }
 
-impl Reply {
-    /// The body as JSON; null if it is none.
+impl ApiResponse {
+    /// The body as JSON; null if it is not valid.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-impl Client {
-    /// A client that trusts an authority (PEM).
+impl ApiClient {
+    /// A client that trusts a certificate authority (PEM).
     ///
     /// # Errors
     /// If a certificate cannot be used.
@@ -158,7 +151,7 @@ impl Client {
     /// Connects, from the network namespace of the calling thread.
     ///
     /// # Errors
-    /// If there is no server, or it is not one that the authority knows.
+    /// If the connection fails, or the server's certificate is not valid.
     pub fn connect(&self) -> io::Result<Connection> {
         let tcp = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         tcp.set_read_timeout(Some(PATIENCE))?;
@@ -174,21 +167,21 @@ impl Client {
         })
     }
 
-    /// Asks once, over a connection of its own.
+    /// Sends a request over a new connection.
     ///
     /// # Errors
-    /// If no whole answer comes.
-    pub fn ask(&self, ask: &Ask<'_>) -> io::Result<Reply> {
+    /// If the response is not complete.
+    pub fn ask(&self, ask: &ApiRequest<'_>) -> io::Result<ApiResponse> {
         self.connect()?.ask(ask)
     }
 }
 
 impl Connection {
-    /// Asks, and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// If no whole answer comes.
-    pub fn ask(&mut self, ask: &Ask<'_>) -> io::Result<Reply> {
+    /// If the response is not complete.
+    pub fn ask(&mut self, ask: &ApiRequest<'_>) -> io::Result<ApiResponse> {
         let head = self.begin(ask)?;
         let mut body = Vec::new();
         if head.header("transfer-encoding") == Some("chunked") {
@@ -200,14 +193,14 @@ impl Connection {
             body.resize(length.parse().map_err(io::Error::other)?, 0);
             self.stream.read_exact(&mut body)?;
         }
-        Ok(Reply { head, body })
+        Ok(ApiResponse { head, body })
     }
 
-    /// Asks, and reads the head of the answer only. The body follows with [`Connection::chunk`] if it is chunked, as watches are.
+    /// Sends a request and reads only the head of the response. [`Connection::chunk`] reads the body if it is chunked, as of watches.
     ///
     /// # Errors
-    /// If no answer comes.
-    pub fn begin(&mut self, ask: &Ask<'_>) -> io::Result<Head> {
+    /// If there is no response.
+    pub fn begin(&mut self, ask: &ApiRequest<'_>) -> io::Result<ResponseHead> {
         let mut head = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\nAccept: {}\r\n",
             ask.method, ask.target, self.address, ask.accept
@@ -230,21 +223,22 @@ impl Connection {
         self.head()
     }
 
-    fn head(&mut self) -> io::Result<Head> {
+    fn head(&mut self) -> io::Result<ResponseHead> {
         let first = self.line()?;
         let code = first.split(' ').nth(1).and_then(|code| code.parse().ok());
         let mut headers = Vec::new();
         while let Some((name, value)) = self.line()?.split_once(": ") {
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
-        let code = code.ok_or_else(|| io::Error::other(format!("not an answer: {first:?}")))?;
-        Ok(Head { code, headers })
+        let code =
+            code.ok_or_else(|| io::Error::other(format!("not an HTTP response: {first:?}")))?;
+        Ok(ResponseHead { code, headers })
     }
 
-    /// The next piece of a chunked body; nothing at its end.
+    /// The next chunk of the body; `None` at its end.
     ///
     /// # Errors
-    /// If the answer breaks off.
+    /// If the response is truncated.
     pub fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let size = usize::from_str_radix(&self.line()?, 16).map_err(io::Error::other)?;
         let mut chunk = vec![0; size];

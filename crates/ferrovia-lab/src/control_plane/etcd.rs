@@ -1,4 +1,4 @@
-//! etcd on loopback, and what an administrator does to it.
+//! etcd on loopback, and operations of an administrator.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use super::{Error, READY};
 use crate::plain_http::try_request;
 use crate::waiting::try_at_most;
 
-/// Where it listens; every control plane has a network of its own.
+/// The client address; every control plane has its own network namespace.
 const CLIENTS: &str = "127.0.0.1:2379";
 const PEERS: &str = "http://127.0.0.1:2380";
 
-/// What the server of the Kubernetes API is given as `--etcd-servers`.
+/// The value of kube-apiserver's `--etcd-servers`.
 pub(super) const URL: &str = "http://127.0.0.1:2379";
 
-/// A member that is a cluster by itself.
+/// A single-member cluster.
 #[derive(Debug)]
 pub(super) struct Etcd {
     program: PathBuf,
@@ -40,10 +40,10 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Starts it with the data it has.
+    /// Starts it with its existing data.
     pub(super) fn start_again(&mut self) -> Result<(), Error> {
         let mut command = Command::new(&self.program);
-        // Options that every version since 3.4 knows. Nothing here has to survive the machine.
+        // Options of all versions since 3.4. The data need not survive a crash of the machine.
         command
             .arg(format!("--data-dir={}", self.data().display()))
             .args([
@@ -60,7 +60,7 @@ impl Etcd {
         let process = self.process.insert(process);
         try_at_most(READY, || {
             if !process.is_running() {
-                return Err("it exited".to_owned());
+                return Err("the process exited".to_owned());
             }
             let reply = ask("GET", "/health", "").map_err(|error| error.to_string())?;
             match reply["health"] == "true" {
@@ -75,33 +75,33 @@ impl Etcd {
         })
     }
 
-    /// Stops it; the data stay.
+    /// Stops it and keeps the data.
     pub(super) fn stop(&mut self, how: Stop) -> Result<(), Error> {
         self.process
             .take()
             .map_or(Ok(()), |process| process.stop(how))
     }
 
-    /// Forgets all revisions before the present one.
+    /// Compacts to the current revision.
     pub(super) fn compact(&self) -> Result<(), Error> {
         let failed = |source| Error::io("compact etcd".to_owned(), source);
         let range = json!({"key": "AA==", "count_only": true}).to_string();
         let now = ask("POST", "/v3/kv/range", &range).map_err(failed)?;
         let revision = now["header"]["revision"].clone();
-        let order = json!({"revision": revision, "physical": true}).to_string();
-        let reply = ask("POST", "/v3/kv/compaction", &order).map_err(failed)?;
+        let request = json!({"revision": revision, "physical": true}).to_string();
+        let reply = ask("POST", "/v3/kv/compaction", &request).map_err(failed)?;
         match reply["header"].is_object() {
             true => Ok(()),
             false => Err(failed(io::Error::other(reply.to_string()))),
         }
     }
 
-    /// Copies the data of a member that is stopped.
+    /// Copies the data of the stopped member.
     pub(super) fn back_up(&self) -> Result<(), Error> {
         replace(&self.data(), &self.backup())
     }
 
-    /// Puts the copy in the place of the data of a member that is stopped.
+    /// Replaces the data of the stopped member by the copy.
     pub(super) fn restore(&self) -> Result<(), Error> {
         replace(&self.backup(), &self.data())
     }
@@ -115,7 +115,7 @@ impl Etcd {
     }
 }
 
-/// Makes one folder a copy of another.
+/// Replaces a folder by a copy of another one.
 fn replace(from: &Path, to: &Path) -> Result<(), Error> {
     let copy = || {
         if to.exists() {
@@ -130,7 +130,7 @@ fn replace(from: &Path, to: &Path) -> Result<(), Error> {
     copy().map_err(|source| Error::io(format!("copy {}", from.display()), source))
 }
 
-/// Asks its JSON gateway.
+/// Sends a request to its JSON gateway.
 fn ask(method: &str, path: &str, body: &str) -> io::Result<Value> {
     let address: SocketAddr = CLIENTS.parse().map_err(io::Error::other)?;
     let reply = try_request(address, method, path, &[], body)?;

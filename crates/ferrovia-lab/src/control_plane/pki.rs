@@ -1,4 +1,4 @@
-//! The certificates of a control plane: an authority, and what it signs.
+//! The certificates of a control plane: an authority and the certificates it signs.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,13 @@ use rcgen::{
     IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 
-/// How long certificates are valid unless a test wants less.
+/// The default validity of certificates.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Clocks do not jump back by more than this.
+/// Tolerance for clocks that jump back.
 const BEFORE_NOW: Duration = Duration::from_secs(3600);
 
-/// An authority.
+/// A certificate authority.
 #[derive(Debug)]
 pub struct Pki {
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -23,17 +23,15 @@ pub struct Pki {
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: String,
-    /// Its private key.
     pub key: String,
 }
 
 impl Pki {
-    /// Makes an authority.
+    /// Creates an authority.
     ///
     /// # Errors
-    /// If no key can be made.
+    /// If no key can be created.
     pub fn new() -> Result<Self, Error> {
         let mut params = valid_for(A_DAY)?;
         params
@@ -53,7 +51,7 @@ impl Pki {
     /// Signs a server at these addresses.
     ///
     /// # Errors
-    /// If no key can be made.
+    /// If no key can be created.
     pub fn server(&self, addresses: &[IpAddr]) -> Result<Identity, Error> {
         let mut params = valid_for(A_DAY)?;
         params
@@ -67,15 +65,15 @@ impl Pki {
     /// Signs a client. Kubernetes takes the common name as user and the organization as group.
     ///
     /// # Errors
-    /// If no key can be made.
+    /// If no key can be created.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Identity, Error> {
         self.client_for(user, group, A_DAY)
     }
 
-    /// The same for so long only.
+    /// Like [`Self::client`], with another validity.
     ///
     /// # Errors
-    /// If no key can be made.
+    /// If no key can be created.
     pub fn client_for(
         &self,
         user: &str,

@@ -1,4 +1,4 @@
-//! A program that runs until it is stopped, with its log in a file.
+//! A process with its log in a file.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,19 +8,19 @@ use std::process::{Child, Command, Stdio};
 use super::Error;
 use crate::sys;
 
-/// So much of a log explains a failure.
+/// How much of a log an error shows.
 const TAIL_LINES: usize = 25;
 
-/// How a program is stopped.
+/// How a process is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// By SIGTERM: it finishes what it does.
+    /// By SIGTERM: gracefully.
     Term,
-    /// By SIGKILL, as by the kernel when memory runs out.
+    /// By SIGKILL, as by the OOM killer.
     Kill,
 }
 
-/// A running program. Dropping it kills it.
+/// A running process. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -28,7 +28,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program; its log is appended to a file in the folder. It does not outlive the calling thread.
+    /// Starts a program; its log is appended to a file in the folder. The kernel kills it when the calling thread exits.
     pub(super) fn start(name: &str, mut command: Command, folder: &Path) -> Result<Self, Error> {
         let log = folder.join(format!("{name}.log"));
         let action = || format!("start {name}");
@@ -45,7 +45,7 @@ impl Process {
         Ok(Self { child, log })
     }
 
-    /// Stops it and waits for its end.
+    /// Stops it and waits for its exit.
     pub(super) fn stop(mut self, how: Stop) -> Result<(), Error> {
         let stopped = match how {
             Stop::Kill => self.child.kill(),
@@ -65,7 +65,6 @@ impl Process {
         }
     }
 
-    /// Its process number.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -86,7 +85,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

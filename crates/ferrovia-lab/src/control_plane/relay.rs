@@ -1,4 +1,4 @@
-//! A TCP relay before a server, which can be made slow, silent, or refuse.
+//! A TCP relay in front of a server, which can throttle, reset or refuse connections.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How often a relay that is held up looks whether it still is.
+/// How often a throttled relay checks its limit.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What is passed on at once.
+/// The size of the copy buffer.
 const PIECE: usize = 16 * 1024;
 
 /// A relay, with a thread for each direction of each connection. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct RelayState {
     connections: Mutex<Vec<TcpStream>>,
-    /// New connections are closed at once.
+    /// Whether new connections are closed at once.
     is_refusing: AtomicBool,
     is_over: AtomicBool,
     /// Bytes a second from the server on each connection; 0 for no limit.
@@ -40,7 +40,7 @@ impl Relay {
     pub fn start(target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((target.ip(), 0))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RelayState::default());
         let served = Arc::clone(&shared);
         thread::Builder::new()
             .name("relay".to_owned())
@@ -48,7 +48,7 @@ impl Relay {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -62,7 +62,7 @@ impl Relay {
     /// Closes all connections; new ones are served.
     pub fn reset(&self) {
         for connection in self.shared.connections().drain(..) {
-            // It fails if the connection has ended already.
+            // It fails if the connection is closed already.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
@@ -72,7 +72,7 @@ impl Relay {
         self.shared.is_refusing.store(false, Ordering::Release);
     }
 
-    /// Passes on so many bytes a second at most from the server, on each connection; 0 for no limit.
+    /// Limits the bytes per second from the server on each connection; 0 for no limit.
     pub fn throttle(&self, bytes_per_second: u64) {
         self.shared.rate.store(bytes_per_second, Ordering::Relaxed);
     }
@@ -87,12 +87,12 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         self.cut();
-        // Wakes the thread that accepts, which then finds that it is over.
+        // Wakes the accepting thread, which then exits.
         let _ = TcpStream::connect_timeout(&self.address, TICK);
     }
 }
 
-impl Shared {
+impl RelayState {
     fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
         self.connections
             .lock()
@@ -100,12 +100,12 @@ impl Shared {
     }
 }
 
-fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<RelayState>) {
     for client in listener.incoming() {
         if shared.is_over.load(Ordering::Acquire) {
             return;
         }
-        // A server that is away is seen by the client as a connection that ends at once.
+        // If the server is down, the client's connection is closed at once.
         if let Ok(client) = client
             && !shared.is_refusing.load(Ordering::Acquire)
         {
@@ -114,14 +114,14 @@ fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<Shared>) {
     }
 }
 
-fn join(client: TcpStream, target: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
+fn join(client: TcpStream, target: SocketAddr, shared: &Arc<RelayState>) -> io::Result<()> {
     let server = TcpStream::connect(target)?;
     let both = [client.try_clone()?, server.try_clone()?];
     let (to_client, to_server) = (client.try_clone()?, server.try_clone()?);
     {
         let mut connections = shared.connections();
         connections.extend(both);
-        // Cut while it was being made.
+        // Cut while it was being opened.
         if shared.is_refusing.load(Ordering::Acquire) {
             drop(connections);
             client.shutdown(Shutdown::Both)?;
@@ -134,8 +134,8 @@ fn join(client: TcpStream, target: SocketAddr, shared: &Arc<Shared>) -> io::Resu
     Ok(())
 }
 
-impl Shared {
-    /// Waits as long as these bytes take at the present rate.
+impl RelayState {
+    /// Sleeps for the time of these bytes at the current limit.
     fn slow_down(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
         let mut left = bytes as u64;
@@ -151,7 +151,7 @@ impl Shared {
     }
 }
 
-/// Passes on what comes until one side ends, then ends both.
+/// Copies bytes until one side is closed, then closes both.
 fn copy(mut from: TcpStream, mut to: TcpStream, before_write: impl Fn(usize)) {
     let mut piece = vec![0; PIECE];
     while let Ok(length) = from.read(&mut piece) {
@@ -163,7 +163,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, before_write: impl Fn(usize)) {
             break;
         }
     }
-    // They fail if the connection has ended already.
+    // They fail if the connection is closed already.
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
 }

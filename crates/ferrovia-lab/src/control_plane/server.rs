@@ -7,10 +7,10 @@ use std::process::Command;
 
 use rcgen::KeyPair;
 
-use super::client::{Ask, Client, Credentials};
+use super::client::{ApiClient, ApiRequest, Credentials};
 use super::pki::{Identity, Pki};
 use super::process::{Process, Stop};
-use super::{Error, Options, PORT, READY, etcd};
+use super::{ControlPlaneOptions, Error, PORT, READY, etcd};
 use crate::Folder;
 use crate::waiting::try_at_most;
 
@@ -20,14 +20,14 @@ const SERVICE_CIDRS: &str = "10.96.0.0/12,fd00:10:96::/112";
 /// The issuer of service account tokens.
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// The program and all it is started with.
+/// kube-apiserver and its configuration.
 #[derive(Debug)]
 pub(super) struct Server {
     program: PathBuf,
     folder: PathBuf,
-    options: Options,
+    options: ControlPlaneOptions,
     admin: Identity,
-    probe: Client,
+    probe: ApiClient,
     process: Option<Process>,
 }
 
@@ -37,7 +37,7 @@ impl Server {
         program: PathBuf,
         folder: &Folder,
         pki: &Pki,
-        options: Options,
+        options: ControlPlaneOptions,
     ) -> Result<Self, Error> {
         let (v4, v6) = (
             IpAddr::from(Ipv4Addr::LOCALHOST),
@@ -56,7 +56,7 @@ impl Server {
         }
         let admin = pki.client("admin", Some("system:masters"))?;
         let credentials = Credentials::Certificate(admin.clone());
-        let probe = Client::new((v4, PORT).into(), &pki.authority(), credentials)?;
+        let probe = ApiClient::new((v4, PORT).into(), &pki.authority(), credentials)?;
         Ok(Self {
             program,
             folder: folder.path().to_owned(),
@@ -67,7 +67,7 @@ impl Server {
         })
     }
 
-    /// A user that may do everything.
+    /// The administrator's certificate.
     pub(super) fn admin(&self) -> &Identity {
         &self.admin
     }
@@ -83,9 +83,9 @@ impl Server {
         let probe = &self.probe;
         try_at_most(READY, || {
             if !process.is_running() {
-                return Err("it exited".to_owned());
+                return Err("the process exited".to_owned());
             }
-            let reply = probe.ask(&Ask::get("/readyz"));
+            let reply = probe.ask(&ApiRequest::get("/readyz"));
             let reply = reply.map_err(|error| error.to_string())?;
             match reply.head.code {
                 200 => Ok(()),
@@ -114,7 +114,7 @@ impl Server {
         command
             .args([
                 format!("--etcd-servers={}", etcd::URL),
-                // Tests compact when they want to.
+                // Tests compact explicitly.
                 "--etcd-compaction-interval=0".to_owned(),
                 "--bind-address=::".to_owned(),
                 format!("--secure-port={PORT}"),
@@ -128,7 +128,7 @@ impl Server {
                 file("service-account-key-file", "tokens.pub"),
                 format!("--service-cluster-ip-range={SERVICE_CIDRS}"),
                 "--authorization-mode=RBAC".to_owned(),
-                // Its controller does not run here.
+                // Its controller does not run.
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
             ])
             .args(&self.options.arguments);
@@ -136,12 +136,12 @@ impl Server {
     }
 }
 
-/// Changes whose clients are known.
+/// Replaces the trusted client certificate authorities.
 pub(super) fn trust(folder: &Path, authorities: &str) -> Result<(), Error> {
     write(folder, "ca.crt", authorities).map(drop)
 }
 
-/// Writes a kubeconfig and what it names into a folder; answers with its path.
+/// Writes a kubeconfig and the files it refers to into a folder; returns its path.
 pub(super) fn kubeconfig(
     folder: &Path,
     address: SocketAddr,
@@ -165,7 +165,7 @@ pub(super) fn kubeconfig(
     write(folder, "kubeconfig", &text)
 }
 
-/// Writes a file in one step, as a program may be reading it now.
+/// Writes a file atomically, because a program may be reading it.
 fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Error> {
     let path = folder.join(name);
     let draft = folder.join(format!(".{name}.new"));

@@ -1,4 +1,4 @@
-//! The outer side: boots a guest, streams what its program prints, and makes sure that nothing of it stays.
+//! The outer side: boots a guest, streams the output of its program, and removes everything afterwards.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,54 +13,51 @@ use super::xstate;
 use crate::folder::Folder;
 use crate::sys::{self, Readiness};
 
-/// The kernel, as Debian's package calls it.
+/// The name of the kernel in Debian's package.
 const KERNEL: &str = "linux.uml";
 /// A boot takes three seconds on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// How long a guest may take to power off once its program has ended.
+/// How long a guest may take to power off once its program has exited.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// How many of the kernel's last lines are kept to be shown.
+/// How many of the kernel's last lines an error shows.
 const LOG_LINES: usize = 60;
 
 /// Why there is no exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something on this side.
+    /// An operation on the outer side failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// What the system said.
         source: io::Error,
     },
     /// The kernel is not installed.
     #[error(
-        "cannot start user-mode Linux ({KERNEL}), install the package user-mode-linux (scripts/install-tools does): {0}"
+        "cannot start user-mode Linux ({KERNEL}): {0}; install the package user-mode-linux, as scripts/install-tools does"
     )]
     NotInstalled(io::Error),
-    /// It did not come so far as to start the program.
-    #[error("user-mode Linux did not boot; its last words:\n{log}")]
+    /// It did not start the program.
+    #[error("user-mode Linux did not boot; its last output:\n{log}")]
     NotBooted {
         /// The kernel's last lines.
         log: String,
     },
-    /// It ended before the program did.
-    #[error("user-mode Linux ended in the middle; its last words:\n{log}")]
+    /// It exited before the program.
+    #[error("user-mode Linux exited before the program; its last output:\n{log}")]
     Crashed {
         /// The kernel's last lines.
         log: String,
     },
     /// The program was still running at the limit.
-    #[error("the program did not end within {limit:?}; the kernel's last words:\n{log}")]
+    #[error("the program did not exit within {limit:?}; the kernel's last output:\n{log}")]
     TimedOut {
-        /// How long it was given.
         limit: Duration,
         /// The kernel's last lines.
         log: String,
     },
 }
 
-/// A guest to be booted.
+/// The options of a guest.
 #[derive(Clone, Debug)]
 pub struct Machine {
     memory: String,
@@ -77,26 +74,26 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// With so much memory, in the kernel's words: `512M`, `2G`.
+    /// Sets the memory, in the kernel's syntax: `512M`, `2G`.
     #[must_use]
     pub fn memory(mut self, memory: &str) -> Self {
         memory.clone_into(&mut self.memory);
         self
     }
 
-    /// The program may run so long.
+    /// Sets how long the program may run.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Boots, runs the job and powers off. What the job prints goes to `output` as it comes; the answer is its exit code.
+    /// Boots, runs the job and powers off. Streams the job's output to `output`; returns its exit code.
     ///
     /// # Errors
-    /// If it does not boot, ends too early or takes too long.
+    /// If it does not boot, exits too early or takes too long.
     pub fn run(&self, job: &Job, output: &mut dyn Write) -> Result<i32, Error> {
-        let folder = Folder::make().map_err(failed("make a folder for the guest"))?;
+        let folder = Folder::make().map_err(failed("create a folder for the guest"))?;
         let token = token(&folder);
         let file = folder.join("job");
         job.write(&file, &token).map_err(failed("write the job"))?;
@@ -115,19 +112,18 @@ impl Machine {
     }
 }
 
-/// How far a guest came.
+/// The state of a guest when its output ended.
 enum Heard {
     /// The program's exit code.
     End(i32),
-    /// Silence before the program started.
+    /// Its output ended before the program started.
     Nothing,
-    /// Silence after it had started.
+    /// Its output ended after the program started.
     Middle,
-    /// It talks still.
+    /// It still produces output.
     TooLate,
 }
 
-/// A running guest.
 struct Guest {
     child: Child,
     log: JoinHandle<VecDeque<String>>,
@@ -164,7 +160,7 @@ impl Guest {
         Ok(Self { child, log })
     }
 
-    /// Passes on what stands between the two markers.
+    /// Forwards the output between the two markers.
     fn listen(
         &mut self,
         token: &str,
@@ -203,27 +199,27 @@ impl Guest {
         }
     }
 
-    /// Sees it end, by force if it does not of itself; what the kernel said last.
+    /// Waits for its exit, and kills it after a while; returns the kernel's last output.
     fn end(mut self, by_itself: bool) -> String {
         let deadline = Instant::now() + END_LIMIT;
         while by_itself && Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(5));
         }
-        // A guest's processes are processes of ours, all in one group; none of them may stay, whatever became of the first.
+        // The processes of a guest are processes of the host, all in one group; none of them may remain.
         sys::kill_group(self.child.id());
-        // It is dead, or was before: there is nothing to wait for and nothing to learn.
+        // The process has exited; its status does not matter.
         let _ = self.child.wait();
         let lines = self.log.join().unwrap_or_default();
         Vec::from(lines).join("\n")
     }
 }
 
-/// Lets through what the program prints.
+/// Extracts the output of the program.
 struct Filter {
     ready: Vec<u8>,
     end: Vec<u8>,
     started: bool,
-    /// The last line, as far as it has come. It is held back until it cannot be a marker any more.
+    /// The incomplete last line. It is held back while it may still become a marker.
     line: Vec<u8>,
 }
 
@@ -237,7 +233,7 @@ impl Filter {
         }
     }
 
-    /// Takes bytes; the exit code once its marker is there.
+    /// Processes bytes; returns the exit code once its marker has arrived.
     fn take(&mut self, bytes: &[u8], output: &mut dyn Write) -> io::Result<Option<i32>> {
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.line.extend_from_slice(piece);
@@ -262,12 +258,12 @@ impl Filter {
     }
 }
 
-/// Whether a line that has not ended yet may still turn out to be the marker that begins so.
+/// Whether an incomplete line may still become this marker.
 fn could_become(line: &[u8], marker: &[u8]) -> bool {
     marker.starts_with(line) || line.starts_with(marker)
 }
 
-/// A word that no program prints by chance at the beginning of a line.
+/// A token that no program prints by chance at the beginning of a line.
 fn token(folder: &Folder) -> String {
     let name = folder.path().file_name().unwrap_or_default();
     format!("\u{1}{}", name.to_string_lossy())
@@ -295,7 +291,7 @@ mod tests {
     #[test]
     fn only_what_is_between_the_markers_comes_through() {
         let text = b"noise\nT ready\nfirst\nT is fine\nlast without end\nT end 7\nmore\n";
-        // However the pipe cuts it.
+        // For any size of chunks.
         for size in [1, 3, text.len()] {
             let mut filter = Filter::new("T");
             let mut output = Vec::new();

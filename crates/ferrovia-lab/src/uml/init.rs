@@ -10,28 +10,28 @@ use super::job::{Job, TEMPORARY, VARIABLE};
 use super::modules;
 use crate::sys;
 
-/// The terminal whose output the outer side streams. The kernel writes its own words to another.
+/// The terminal whose output the outer side streams. The kernel's console is another one.
 const TERMINAL: &str = "/dev/tty0";
 
-/// File systems that the guest has of its own: kind, where.
+/// The guest's own file systems: type and mount point.
 const MOUNTS: [(&str, &str); 3] = [("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/run")];
 
-/// How many connections are tracked, and where that is said. The kernel goes by its memory, of which a guest has little: tests that call
-/// without pause would fill the table in seconds, and then packets are dropped.
+/// The conntrack table size and its sysctl. The kernel's default depends on memory, of which a guest has little: tests that call without
+/// pause would fill the table in seconds, and packets would be dropped.
 const TRACKED: (&str, &str) = ("/proc/sys/net/netfilter/nf_conntrack_max", "262144");
 
-/// The program by which the kernel loads modules on demand. There is none: all that can be had is loaded (`modules`), and a question for
-/// more would cost the start of a program each time.
+/// The program that the kernel starts to load modules on demand. It is disabled: all available modules are loaded already (`modules`), and
+/// each request would start a program.
 const ON_DEMAND: (&str, &str) = ("/proc/sys/kernel/modprobe", "\n");
 
-/// Does nothing in an ordinary process. As the first process of a guest it does the job it was booted for, ends the guest and never comes
-/// back. To be called first thing in `main`.
+/// Does nothing in an ordinary process. As the first process of a guest it runs the job, powers the guest off and never returns. Call this
+/// at the beginning of `main`.
 pub fn become_init_if_asked() {
     let Some(file) = std::env::var_os(VARIABLE).filter(|_| std::process::id() == 1) else {
         return;
     };
     if let Err(error) = work(Path::new(&file)) {
-        // This is the kernel's console, which the outer side shows when there is no proper end.
+        // This is the kernel's console, which the outer side shows if the guest fails.
         eprintln!("ferrovia-uml: {error}");
     }
     sys::power_off();
@@ -46,7 +46,7 @@ fn work(file: &Path) -> io::Result<()> {
     }
     fs::create_dir(TEMPORARY)?;
     let mut terminal = OpenOptions::new().write(true).open(TERMINAL)?;
-    // Bytes shall come out as they go in.
+    // Raw mode: the terminal must not change the bytes.
     sys::make_raw(&terminal)?;
     modules::load_wanted()?;
     for (setting, value) in [TRACKED, ON_DEMAND] {
@@ -61,7 +61,7 @@ fn work(file: &Path) -> io::Result<()> {
             127
         }
     };
-    // What the program printed last may lack an end of line, and the marker has to begin one.
+    // The program's last line may lack a line ending, and the marker must begin a line.
     write!(terminal, "\n{token} end {code}\n")?;
     sys::drain(&terminal)
 }
@@ -74,7 +74,7 @@ fn run(job: &Job, terminal: &File) -> io::Result<ExitStatus> {
         .status()
 }
 
-/// The exit code as shells count: a signal is 128 and its number.
+/// The exit code as shells report it: 128 plus the number of a signal.
 fn code(status: ExitStatus) -> i32 {
     status
         .code()

@@ -1,4 +1,4 @@
-//! What the outer side tells the inner one, by a file.
+//! The program to run inside, passed from the outer to the inner side in a file.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// The word on the kernel's command line that names the job's file. What the kernel does not know itself it hands to the first process as
-/// an environment variable.
+/// The parameter on the kernel's command line with the job's file. The kernel passes unknown parameters to the first process as environment
+/// variables.
 pub(super) const VARIABLE: &str = "ferrovia_job";
-/// Where programs inside find room for temporary files: the root is read-only.
+/// The folder of temporary files inside: the root is read-only.
 pub(super) const TEMPORARY: &str = "/run/tmp";
 
 /// A program to run inside.
@@ -22,10 +22,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// This program with these arguments, in the caller's folder and with the caller's environment, as far as that is text.
+    /// This program with these arguments, in the caller's working directory and with the caller's environment, as far as that is UTF-8.
     ///
     /// # Errors
-    /// If the caller's folder is gone.
+    /// If the caller's working directory does not exist.
     pub fn new(
         program: impl Into<PathBuf>,
         args: impl IntoIterator<Item = String>,
@@ -41,14 +41,14 @@ impl Job {
         })
     }
 
-    /// The same with one more environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The command that does it, for the inner side.
+    /// The command, for the inner side.
     pub(super) fn command(&self) -> std::process::Command {
         let mut command = std::process::Command::new(&self.program);
         command
@@ -60,7 +60,7 @@ impl Job {
         command
     }
 
-    /// Writes it down, with the word by which the inner side is recognised.
+    /// Writes the file, with the token by which the outer side recognises the inner one.
     pub(super) fn write(&self, file: &Path, token: &str) -> io::Result<()> {
         let text = json!({
             "token": token,
@@ -72,10 +72,9 @@ impl Job {
         std::fs::write(file, text.to_string())
     }
 
-    /// Reads it back.
     pub(super) fn read(file: &Path) -> io::Result<(Self, String)> {
         let value: Value = serde_json::from_slice(&std::fs::read(file)?)?;
-        Self::from_value(&value).ok_or_else(|| io::Error::other("the job's file is not a job"))
+        Self::from_value(&value).ok_or_else(|| io::Error::other("the job's file is not valid"))
     }
 
     fn from_value(value: &Value) -> Option<(Self, String)> {

@@ -1,7 +1,7 @@
-//! The kernel's modules: which are wanted, what they depend on, and how they get in.
+//! Loads the kernel modules that a proxy needs, with their dependencies.
 //!
-//! The tools that load modules look below `/lib/modules`, which is not where user-mode Linux has its own and is read-only here. So nothing is
-//! loaded on demand: all that a proxy could want is loaded before the program starts.
+//! The tools that load modules use `/lib/modules`, which does not have those of user-mode Linux and is read-only here. So nothing is loaded
+//! on demand: everything that a proxy may need is loaded before the program starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use crate::sys;
 
-/// Where Debian's package has them, in a folder named by the kernel's release.
+/// The folder of Debian's package, which has a folder per kernel release.
 const FOLDER: &str = "/usr/lib/uml/modules";
 
-/// Whole families by the beginning of their names.
+/// Name prefixes of modules to load.
 const FAMILIES: [&str; 6] = ["ip_vs", "ip_set", "nft_", "ipt_", "ip6t_", "iptable_"];
-/// Single ones.
+/// Names of modules to load.
 #[rustfmt::skip]
 const SINGLE: [&str; 36] = [
     "dummy", "veth", "bridge", "br_netfilter", "sctp",
@@ -25,10 +25,10 @@ const SINGLE: [&str; 36] = [
     "xt_MASQUERADE", "xt_addrtype", "xt_comment", "xt_conntrack", "xt_ipvs", "xt_limit", "xt_mark", "xt_multiport", "xt_nat", "xt_nfacct",
     "xt_physdev", "xt_recent", "xt_sctp", "xt_set", "xt_state", "xt_statistic", "xt_tcpudp", "xt_CT", "xt_REDIRECT",
 ];
-/// Those of the families that other machines than a proxy's want; the SIP one only slows the boot down.
+/// Modules with these prefixes that a proxy does not need; the SIP one slows down the boot.
 const UNWANTED: [&str; 2] = ["ip_vs_pe_sip", "ip_vs_ftp"];
 
-/// Loads all that are wanted and there; answers with how many that were. A kernel that has one built in does not list it.
+/// Loads all needed modules that exist; returns their number. A kernel does not list built-in ones.
 ///
 /// # Errors
 /// If the list of modules cannot be read or one cannot be loaded.
@@ -49,7 +49,7 @@ pub(super) fn load_wanted() -> io::Result<usize> {
     Ok(order.len())
 }
 
-/// The dummy module brings a device along unless it is told not to.
+/// The dummy module creates a device unless this parameter disables it.
 fn parameters(file: &Path) -> &'static CStr {
     match file.file_stem().and_then(|stem| stem.to_str()) {
         Some("dummy") => c"numdummies=0",
@@ -62,8 +62,8 @@ fn is_wanted(name: &str) -> bool {
     (in_family || SINGLE.contains(&name)) && !UNWANTED.contains(&name)
 }
 
-/// The files of all wanted modules and what they depend on, each behind its own dependencies. `modules.dep` has a line for each module:
-/// its file, a colon, and the files of all that it needs, directly or not, the last to be loaded first.
+/// The files of all needed modules and their dependencies, in the order of loading. `modules.dep` has a line for each module: its file, a
+/// colon, and the files of all direct and indirect dependencies, in reverse order of loading.
 fn loading_order(list: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let lines: BTreeMap<&str, &str> = list
         .lines()

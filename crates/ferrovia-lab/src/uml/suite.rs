@@ -1,4 +1,4 @@
-//! Tests that run inside: the same binary boots the guest and, inside, runs its tests.
+//! Test binaries whose tests need a kernel of their own: the binary boots a guest and runs its tests inside.
 //!
 //! ```no_run
 //! fn something_holds() {
@@ -10,7 +10,7 @@
 //! }
 //! ```
 //!
-//! The test target needs `harness = false`. Words on the command line choose the tests whose names contain one of them.
+//! The test target needs `harness = false`. Arguments select the tests whose names contain one of them.
 
 use std::io;
 use std::panic;
@@ -19,10 +19,10 @@ use std::time::Instant;
 
 use super::{Job, Machine, become_init_if_asked};
 
-/// A test's name and what it does; it fails by a panic.
+/// A test's name and function, which panics if the test fails.
 pub type Test = (&'static str, fn());
 
-/// Tells a process that it is inside.
+/// The environment variable that is set inside a guest.
 const INSIDE: &str = "FERROVIA_UML_INSIDE";
 
 /// Whether this process runs in a guest that this module booted.
@@ -30,21 +30,29 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// The `main` of a test binary whose tests need a kernel of their own. One boot serves all of them, one after the other.
+/// The `main` of a test binary whose tests need a kernel of their own. They run one after the other in one guest.
 pub fn main(tests: &[Test]) -> ExitCode {
+    main_with_host_tests(&[], tests)
+}
+
+/// Like [`main`], with tests that run on the machine's own kernel before the guest is booted.
+pub fn main_with_host_tests(on_host: &[Test], inside: &[Test]) -> ExitCode {
     become_init_if_asked();
-    if is_inside() {
-        return run(tests);
-    }
-    if boot_and_run_inside(&[]) {
+    let is_ok = if is_inside() {
+        run(inside)
+    } else {
+        let is_ok = on_host.is_empty() || run(on_host);
+        boot_and_run_inside(&[]) && is_ok
+    };
+    if is_ok {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
 }
 
-/// Runs this program once more, inside, with the same arguments and these environment variables besides the caller's. Says whether that
-/// went well; if not, why has been printed.
+/// Runs this program in a guest, with the same arguments and these additional environment variables. Returns whether it succeeded;
+/// if not, the reason has been printed.
 pub fn boot_and_run_inside(environment: &[(&str, &str)]) -> bool {
     match boot(environment) {
         Ok(code) => code == 0,
@@ -63,21 +71,22 @@ fn boot(environment: &[(&str, &str)]) -> Result<i32, Box<dyn std::error::Error>>
     Ok(Machine::default().run(&job, &mut io::stdout())?)
 }
 
-fn run(tests: &[Test]) -> ExitCode {
-    let words: Vec<String> = std::env::args()
+fn run(tests: &[Test]) -> bool {
+    let filters: Vec<String> = std::env::args()
         .skip(1)
-        .filter(|word| !word.starts_with('-'))
+        .filter(|argument| !argument.starts_with('-'))
         .collect();
-    let is_chosen =
-        |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
+    let is_chosen = |name: &str| {
+        filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()))
+    };
     let mut failed = Vec::new();
     let mut passed = 0;
     for (name, test) in tests.iter().filter(|(name, _)| is_chosen(name)) {
         let start = Instant::now();
-        // The panic's words were printed by then.
+        // The panic hook has printed the reason.
         let is_ok = panic::catch_unwind(test).is_ok();
-        let word = if is_ok { "ok" } else { "FAILED" };
-        println!("test {name} ... {word} ({:.1?})", start.elapsed());
+        let result = if is_ok { "ok" } else { "FAILED" };
+        println!("test {name} ... {result} ({:.1?})", start.elapsed());
         if is_ok {
             passed += 1;
         } else {
@@ -85,9 +94,5 @@ fn run(tests: &[Test]) -> ExitCode {
         }
     }
     println!("\n{passed} passed, {} failed {failed:?}", failed.len());
-    if failed.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    failed.is_empty()
 }

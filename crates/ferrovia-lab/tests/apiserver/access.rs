@@ -1,10 +1,12 @@
-//! Who gets in, over which protocol, and from where.
+//! Authentication, protocols and network namespaces.
 
 use std::fs;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use ferrovia_lab::apiserver::{ApiServer, Auth, End, Fault, Kind, Options, Target, sample};
+use ferrovia_lab::apiserver::{
+    ApiServer, ApiServerOptions, Auth, End, Fault, FaultTarget, Kind, sample,
+};
 use ferrovia_lab::{Folder, Role, Spec, World};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty};
@@ -23,14 +25,14 @@ fn read(folder: &Folder, name: &str) -> String {
     fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// A connection over TLS, with whatever protocol both sides agree on.
+/// A connection over TLS, with the negotiated protocol.
 enum Client {
     One(http1::SendRequest<Empty<Bytes>>),
     Two(http2::SendRequest<Empty<Bytes>>),
 }
 
 impl Client {
-    /// Connects as a client would that has read the kubeconfig's folder.
+    /// Connects with the credentials in the kubeconfig's folder.
     async fn connect(server: &ApiServer, folder: &Folder, protocols: &[&str]) -> Self {
         let mut roots = RootCertStore::empty();
         let authority = read(folder, "ca.crt");
@@ -57,7 +59,7 @@ impl Client {
         let stream = connector.connect(name, stream).await.unwrap();
         let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
         let stream = TokioIo::new(stream);
-        // The connections' own ends are seen by the requests on them.
+        // Requests see the end of their connection.
         if agreed.as_deref() == Some(b"h2") {
             let executor = TokioExecutor::new();
             let (sender, connection) = http2::handshake(executor, stream).await.unwrap();
@@ -86,7 +88,7 @@ impl Client {
     }
 }
 
-/// The next piece of a body that is not empty; nothing at its proper end.
+/// The next non-empty piece of a body; `None` at its end.
 async fn piece(body: &mut Response<Incoming>) -> Option<hyper::Result<Bytes>> {
     loop {
         let frame = tokio::time::timeout(PATIENCE, body.frame())
@@ -107,10 +109,10 @@ fn runtime() -> Runtime {
 }
 
 fn tls(auth: Auth) -> (ApiServer, Folder) {
-    let options = Options {
+    let options = ApiServerOptions {
         tls: true,
         auth,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let server = ApiServer::start(options).unwrap();
     let folder = Folder::new();
@@ -124,10 +126,10 @@ fn tls(auth: Auth) -> (ApiServer, Folder) {
 }
 
 #[test]
-fn a_token_is_demanded_and_may_change() {
-    let options = Options {
+fn requires_a_token_that_can_be_rotated() {
+    let options = ApiServerOptions {
         auth: Auth::TokenFile,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let server = ApiServer::start(options).unwrap();
     let folder = Folder::new();
@@ -157,10 +159,10 @@ fn a_token_is_demanded_and_may_change() {
 }
 
 #[test]
-fn a_kubeconfig_can_hold_the_token_itself() {
-    let options = Options {
+fn writes_the_token_into_the_kubeconfig() {
+    let options = ApiServerOptions {
         auth: Auth::Token,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let server = ApiServer::start(options).unwrap();
     let folder = Folder::new();
@@ -170,7 +172,7 @@ fn a_kubeconfig_can_hold_the_token_itself() {
 }
 
 #[test]
-fn over_tls_both_versions_of_http_are_spoken() {
+fn serves_http_1_and_2_over_tls() {
     let (server, folder) = tls(Auth::Token);
     let token = server.token();
     runtime().block_on(async {
@@ -188,7 +190,7 @@ fn over_tls_both_versions_of_http_are_spoken() {
 }
 
 #[test]
-fn a_certificate_is_demanded() {
+fn requires_a_client_certificate() {
     let (server, folder) = tls(Auth::ClientCertificate);
     runtime().block_on(async {
         let mut client = Client::connect(&server, &folder, &["h2"]).await;
@@ -197,9 +199,9 @@ fn a_certificate_is_demanded() {
         let mut anonymous = Client::connect(&server, &folder, &["h2"]).await;
         assert_eq!(anonymous.status("/version", "").await, 401);
     });
-    let without_tls = Options {
+    let without_tls = ApiServerOptions {
         auth: Auth::ClientCertificate,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     assert!(ApiServer::start(without_tls).is_err());
 }
@@ -215,7 +217,7 @@ fn over_http2_a_stream_can_be_reset_and_the_connection_lives() {
         assert_eq!(piece(&mut watch).await.unwrap().unwrap(), "half a li");
         assert!(piece(&mut watch).await.unwrap().is_err());
 
-        server.inject_times(1, Target::ALL, Fault::Abort);
+        server.inject_times(1, FaultTarget::ALL, Fault::Abort);
         assert!(client.get("/version", "").await.is_err());
         assert_eq!(client.status("/version", "").await, 200);
         assert_eq!(server.connections(), 1);
@@ -229,9 +231,9 @@ fn over_http2_the_client_can_be_sent_away_while_its_watches_go_on() {
         let mut client = Client::connect(&server, &folder, &["h2"]).await;
         let mut watch = client.get("/api/v1/services?watch=1", "").await.unwrap();
         server.go_away();
-        // The client is told in its own time; from then on it cannot ask any more.
-        let told = async { while client.get("/version", "").await.is_ok() {} };
-        tokio::time::timeout(PATIENCE, told).await.unwrap();
+        // The client notices asynchronously; from then on its requests fail.
+        let closed = async { while client.get("/version", "").await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, closed).await.unwrap();
         server.apply(sample::service(1)).unwrap();
         let event = piece(&mut watch).await.unwrap().unwrap();
         assert!(event.starts_with(b"{\"type\":\"ADDED\""));
@@ -243,7 +245,7 @@ fn over_http2_the_client_can_be_sent_away_while_its_watches_go_on() {
 }
 
 #[test]
-fn over_tls_a_connection_can_be_reset_in_mid_line() {
+fn resets_a_tls_connection_in_the_middle_of_a_line() {
     let (server, folder) = tls(Auth::None);
     runtime().block_on(async {
         for protocol in ["h2", "http/1.1"] {
@@ -258,14 +260,14 @@ fn over_tls_a_connection_can_be_reset_in_mid_line() {
 }
 
 #[test]
-fn it_listens_in_the_namespace_of_the_thread_that_starts_it() {
+fn listens_in_the_namespace_of_the_starting_thread() {
     let world = World::new(Spec::default()).unwrap();
     let inside = world.enter(Role::Node).unwrap();
-    let server = ApiServer::start(Options::default()).unwrap();
+    let server = ApiServer::start(ApiServerOptions::default()).unwrap();
     assert_eq!(get(&server, "/version").status, 200);
     drop(inside);
     assert!(TcpStream::connect(server.address()).is_err());
-    // Closed and opened again, it is still there and not here.
+    // The reopened socket is in the same namespace.
     server.refuse_connections(true).unwrap();
     server.heal().unwrap();
     assert!(TcpStream::connect(server.address()).is_err());
@@ -274,8 +276,8 @@ fn it_listens_in_the_namespace_of_the_thread_that_starts_it() {
 }
 
 #[test]
-fn a_server_that_is_dropped_is_gone_with_its_connections() {
-    let server = ApiServer::start(Options::default()).unwrap();
+fn dropping_a_server_closes_its_connections() {
+    let server = ApiServer::start(ApiServerOptions::default()).unwrap();
     let address = server.address();
     let mut watch = get(&server, "/api/v1/services?watch=1");
     drop(server);

@@ -1,4 +1,4 @@
-//! A client that does as little as possible: HTTP/1.1 over a bare socket, every byte in view.
+//! A minimal client: HTTP/1.1 over a plain socket, with access to every byte.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// How long a read may take, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The head of an answer, and the body as it comes.
+/// The head of a response, and its body as a stream.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
@@ -21,13 +21,13 @@ pub(crate) struct Answer {
 struct Body {
     stream: BufReader<TcpStream>,
     chunked: bool,
-    /// Bytes still to come, if the length is known.
+    /// The remaining bytes, if the length is known.
     left: Option<usize>,
-    /// Read, but not yet a whole line.
+    /// Received bytes of an incomplete line.
     pending: Vec<u8>,
 }
 
-/// Sends a GET and reads the head of the answer.
+/// Sends a GET request and reads the head of the response.
 pub(crate) fn get(server: &ApiServer, target: &str) -> Answer {
     send(
         server,
@@ -36,7 +36,7 @@ pub(crate) fn get(server: &ApiServer, target: &str) -> Answer {
     .unwrap()
 }
 
-/// Sends a request and reads the head of the answer.
+/// Sends a request and reads the head of the response.
 pub(crate) fn send(server: &ApiServer, request: &str) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(server.address())?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -83,7 +83,7 @@ impl Answer {
         serde_json::from_slice(&self.body.pending).unwrap()
     }
 
-    /// The next line of the body; nothing at its proper end.
+    /// The next line of the body; `None` at its end.
     pub(crate) fn line(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.body.pending.iter().position(|byte| *byte == b'\n') {
@@ -115,7 +115,7 @@ impl Answer {
         (kind, name.to_owned(), revision.parse().unwrap())
     }
 
-    /// What of a line has come, after the connection broke.
+    /// The received part of a line, after the connection was reset.
     pub(crate) fn half_line(&self) -> &[u8] {
         &self.body.pending
     }
@@ -135,7 +135,7 @@ impl Body {
         Ok(more)
     }
 
-    /// Reads that many bytes, and keeps what comes before an error.
+    /// Reads this many bytes, and keeps those before an error.
     fn take(&mut self, bytes: usize) -> io::Result<bool> {
         let mut limited = (&mut self.stream).take(bytes as u64);
         let read = limited.read_to_end(&mut self.pending)?;

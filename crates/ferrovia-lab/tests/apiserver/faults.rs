@@ -1,11 +1,11 @@
-//! Everything that can be made to go wrong.
+//! All faults.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use ferrovia_lab::apiserver::{
-    ApiServer, End, Fault, Interference, Kind, Options, Target, Verb, sample,
+    ApiServer, ApiServerOptions, End, Fault, FaultTarget, Interference, Kind, Verb, sample,
 };
 use http::StatusCode;
 
@@ -14,10 +14,10 @@ use crate::client::{Answer, get, send};
 const LIST: &str = "GET /api/v1/services HTTP/1.1\r\nHost: lab\r\n\r\n";
 
 fn server() -> ApiServer {
-    ApiServer::start(Options::default()).unwrap()
+    ApiServer::start(ApiServerOptions::default()).unwrap()
 }
 
-/// A watch that has begun, and whose server knows it.
+/// A watch that the server has registered.
 fn watch(server: &ApiServer) -> Answer {
     let target = format!(
         "/api/v1/services?watch=1&resourceVersion={}",
@@ -32,13 +32,13 @@ fn revisions(watch: &mut Answer, count: usize) -> Vec<u64> {
 }
 
 #[test]
-fn answers_can_be_refused_as_often_as_wanted() {
+fn rejects_the_next_requests_a_given_number_of_times() {
     let server = server();
     let busy = Fault::Code {
         code: StatusCode::TOO_MANY_REQUESTS,
         retry_after: Some(7),
     };
-    server.inject_times(2, Target::list(Kind::Service), busy);
+    server.inject_times(2, FaultTarget::list(Kind::Service), busy);
     for _ in 0..2 {
         let answer = get(&server, "/api/v1/services");
         assert_eq!(answer.status, 429);
@@ -51,7 +51,7 @@ fn answers_can_be_refused_as_often_as_wanted() {
 
     for code in [500, 503] {
         let code = StatusCode::from_u16(code).unwrap();
-        server.inject(Target::verb(Verb::List), Fault::code(code));
+        server.inject(FaultTarget::verb(Verb::List), Fault::code(code));
         assert_eq!(get(&server, "/api/v1/nodes").status, code);
         assert_eq!(get(&server, "/api/v1/nodes").json()["code"], code.as_u16());
         assert_eq!(get(&server, "/version").status, 200);
@@ -61,9 +61,9 @@ fn answers_can_be_refused_as_often_as_wanted() {
 }
 
 #[test]
-fn one_kind_can_be_forbidden() {
+fn forbids_requests_for_one_kind() {
     let server = server();
-    server.inject(Target::kind(Kind::EndpointSlice), Fault::Forbid);
+    server.inject(FaultTarget::kind(Kind::EndpointSlice), Fault::Forbid);
     let answer = get(&server, "/apis/discovery.k8s.io/v1/endpointslices");
     assert_eq!(answer.status, 403);
     let status = answer.json();
@@ -76,19 +76,19 @@ fn one_kind_can_be_forbidden() {
 }
 
 #[test]
-fn an_answer_can_come_late() {
+fn delays_a_response() {
     let server = server();
     let delay = Duration::from_millis(300);
-    server.inject(Target::ALL, Fault::Delay(delay));
+    server.inject(FaultTarget::ALL, Fault::Delay(delay));
     let start = Instant::now();
     assert_eq!(get(&server, "/version").status, 200);
     assert!(start.elapsed() >= delay);
 }
 
 #[test]
-fn an_answer_can_never_come() {
+fn never_responds() {
     let server = server();
-    server.inject(Target::ALL, Fault::Hang);
+    server.inject(FaultTarget::ALL, Fault::Hang);
     let mut stream = TcpStream::connect(server.address()).unwrap();
     std::io::Write::write_all(&mut stream, LIST.as_bytes()).unwrap();
     server.wait_until(|s| s.requests().len() == 1).unwrap();
@@ -96,15 +96,15 @@ fn an_answer_can_never_come() {
     stream.set_read_timeout(short).unwrap();
     let error = stream.peek(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
-    // Others are served, once the fault is gone.
+    // Other requests are served once the fault is removed.
     server.heal().unwrap();
     assert_eq!(get(&server, "/api/v1/services").status, 200);
 }
 
 #[test]
-fn instead_of_an_answer_the_connection_can_end() {
+fn closes_the_connection_instead_of_responding() {
     let server = server();
-    let target = Target::list(Kind::Service);
+    let target = FaultTarget::list(Kind::Service);
     server.inject_times(1, target, Fault::Reset);
     let error = send(&server, LIST).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -115,12 +115,12 @@ fn instead_of_an_answer_the_connection_can_end() {
 }
 
 #[test]
-fn a_watch_can_fall_silent_and_speak_again() {
+fn silences_a_watch_until_healed() {
     let server = server();
     let mut watch = watch(&server);
-    server.inject(Target::watch(Kind::Service), Fault::Silence);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Silence);
     let missed = server.apply(sample::service(1)).unwrap();
-    // A watch of another kind goes on, and shows that the server had its time.
+    // A watch of another kind continues, and shows that the server had enough time.
     let mut nodes = get(&server, "/api/v1/nodes?watch=1");
     server.apply(sample::node("n1", &[])).unwrap();
     nodes.short_event();
@@ -132,10 +132,10 @@ fn a_watch_can_fall_silent_and_speak_again() {
 }
 
 #[test]
-fn a_watch_can_begin_in_silence() {
+fn delays_the_headers_of_a_watch_until_its_first_event() {
     let server = server();
     let revision = server.apply(sample::service(1)).unwrap();
-    server.inject(Target::watch(Kind::Service), Fault::Silence);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Silence);
     let mut watch = get(&server, "/api/v1/services?watch=1");
     server.write_to_watches(Kind::Service, "nothing yet\n");
     assert_eq!(watch.line().unwrap().as_deref(), Some("nothing yet\n"));
@@ -144,27 +144,27 @@ fn a_watch_can_begin_in_silence() {
 }
 
 #[test]
-fn events_can_come_twice_or_in_the_wrong_order() {
+fn duplicates_and_reorders_events() {
     let server = server();
     let mut watch = watch(&server);
     let apply = |number| server.apply(sample::service(number)).unwrap();
 
-    server.inject(Target::watch(Kind::Service), Fault::Duplicate);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Duplicate);
     let (a, b) = (apply(1), apply(2));
     assert_eq!(revisions(&mut watch, 4), [a, a, b, b]);
     server.heal().unwrap();
 
-    server.inject(Target::watch(Kind::Service), Fault::Reorder);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Reorder);
     let (a, b, c) = (apply(1), apply(2), apply(3));
     assert_eq!(revisions(&mut watch, 2), [b, a]);
-    // The third waits for a fourth, or for better times.
+    // The third waits for a fourth, or until the fault is removed.
     server.heal().unwrap();
     let d = apply(4);
     assert_eq!(revisions(&mut watch, 2), [c, d]);
 }
 
 #[test]
-fn anything_can_be_written_into_a_watch() {
+fn writes_arbitrary_bytes_into_watches() {
     let server = server();
     let mut watch = watch(&server);
     let revision = server.apply(sample::service(1)).unwrap();
@@ -179,7 +179,7 @@ fn anything_can_be_written_into_a_watch() {
 }
 
 #[test]
-fn watches_can_be_ended_rightly_or_wrongly() {
+fn ends_watches_cleanly_or_with_an_error() {
     let server = server();
     let mut clean = watch(&server);
     let revision = server.apply(sample::service(1)).unwrap();
@@ -196,7 +196,7 @@ fn watches_can_be_ended_rightly_or_wrongly() {
 }
 
 #[test]
-fn connections_can_be_refused_while_others_go_on() {
+fn refuses_new_connections_while_open_ones_continue() {
     let server = server();
     let mut watch = watch(&server);
     server.refuse_connections(true).unwrap();
@@ -210,7 +210,7 @@ fn connections_can_be_refused_while_others_go_on() {
 }
 
 #[test]
-fn connections_can_be_reset() {
+fn resets_connections() {
     let server = server();
     let mut watch = watch(&server);
     server.reset_connections();
@@ -222,7 +222,7 @@ fn connections_can_be_reset() {
 }
 
 #[test]
-fn connections_can_be_reset_in_the_middle_of_a_line() {
+fn resets_connections_in_the_middle_of_a_line() {
     let server = server();
     let mut watch = watch(&server);
     server.reset_in_next_write();
@@ -235,7 +235,7 @@ fn connections_can_be_reset_in_the_middle_of_a_line() {
 }
 
 #[test]
-fn bytes_can_drip() {
+fn sends_bytes_slowly() {
     let server = server();
     server.apply(sample::service(1)).unwrap();
     let every = Duration::from_millis(1);
@@ -248,7 +248,7 @@ fn bytes_can_drip() {
 }
 
 #[test]
-fn bytes_can_stop() {
+fn stalls_connections() {
     let server = server();
     let mut watch = watch(&server);
     server.interfere(Interference::Freeze);

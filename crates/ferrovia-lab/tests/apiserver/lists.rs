@@ -1,6 +1,6 @@
-//! Lists: selection, pages, versions, and everything else that is asked for once.
+//! Lists (selectors, pages, resourceVersions) and other requests that are not watches.
 
-use ferrovia_lab::apiserver::{ApiServer, Kind, Options, sample};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Kind, sample};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, get, send};
@@ -8,7 +8,7 @@ use crate::client::{Answer, get, send};
 const SERVICES: &str = "/api/v1/services";
 
 fn server() -> ApiServer {
-    ApiServer::start(Options::default()).unwrap()
+    ApiServer::start(ApiServerOptions::default()).unwrap()
 }
 
 fn list(server: &ApiServer, target: &str) -> Value {
@@ -26,7 +26,7 @@ fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// A service with labels, and nothing else of interest.
+/// A Service with these labels.
 fn labelled(name: &str, labels: &Value) -> Value {
     json!({
         "kind": "Service",
@@ -36,7 +36,7 @@ fn labelled(name: &str, labels: &Value) -> Value {
 }
 
 #[test]
-fn a_list_has_the_revision_and_items_without_their_kind() {
+fn lists_have_a_revision_and_items_without_kind() {
     let server = server();
     let revision = server.apply(sample::service(1)).unwrap();
     let list = list(&server, SERVICES);
@@ -51,7 +51,7 @@ fn a_list_has_the_revision_and_items_without_their_kind() {
 }
 
 #[test]
-fn every_kind_has_its_path() {
+fn serves_every_kind_at_its_path() {
     let server = server();
     server.apply(sample::node("n1", &[])).unwrap();
     server.apply(sample::service(1)).unwrap();
@@ -84,9 +84,9 @@ fn every_kind_has_its_path() {
 
 #[test]
 fn what_is_not_there_is_404_and_what_is_not_done_405() {
-    let options = Options {
+    let options = ApiServerOptions {
         service_cidrs: false,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let server = ApiServer::start(options).unwrap();
     for path in [
@@ -108,7 +108,7 @@ fn what_is_not_there_is_404_and_what_is_not_done_405() {
 }
 
 #[test]
-fn an_object_keeps_its_identity_when_it_changes() {
+fn keeps_uid_and_creation_time_of_changed_objects() {
     let server = server();
     let first = server.apply(sample::service(1)).unwrap();
     let before = server.objects(Kind::Service).remove(0);
@@ -127,7 +127,7 @@ fn an_object_keeps_its_identity_when_it_changes() {
 }
 
 #[test]
-fn selectors_select() {
+fn filters_by_selectors() {
     let server = server();
     let objects = [
         labelled("plain", &json!({})),
@@ -165,7 +165,7 @@ fn selectors_select() {
 }
 
 #[test]
-fn pages_show_the_state_of_the_first_one() {
+fn all_pages_show_the_state_of_the_first_one() {
     let server = server();
     server.apply_many((0..5).map(sample::service)).unwrap();
     let revision = server.revision().to_string();
@@ -173,7 +173,7 @@ fn pages_show_the_state_of_the_first_one() {
     assert_eq!(names(&first), ["web-00000", "web-00001"]);
     assert_eq!(first["metadata"]["remainingItemCount"], 3);
 
-    // Everything that can happen to an object between two pages.
+    // All changes that are possible between two pages.
     server.delete(Kind::Service, sample::NAMESPACE, "web-00002");
     server.delete(Kind::Service, sample::NAMESPACE, "web-00003");
     server.apply(sample::service(3)).unwrap();
@@ -198,7 +198,7 @@ fn pages_show_the_state_of_the_first_one() {
 }
 
 #[test]
-fn after_a_compaction_the_next_page_is_gone() {
+fn responds_with_410_to_the_next_page_after_compaction() {
     let server = server();
     server.apply_many((0..5).map(sample::service)).unwrap();
     let first = list(&server, "/api/v1/services?limit=2");
@@ -221,7 +221,7 @@ fn after_a_compaction_the_next_page_is_gone() {
 }
 
 #[test]
-fn versions_mean_what_they_mean() {
+fn interprets_resource_versions_as_real_servers_do() {
     let server = server();
     let old = server.apply(sample::service(0)).unwrap();
     server.apply_many((1..4).map(sample::service)).unwrap();
@@ -229,7 +229,7 @@ fn versions_mean_what_they_mean() {
         let list = list(&server, &format!("/api/v1/services?{query}"));
         names(&list).len()
     };
-    // A cache serves version 0, and it does not know limits.
+    // The cache serves resourceVersion 0 and ignores limits.
     assert_eq!(count("resourceVersion=0&limit=2"), 4);
     assert_eq!(count("resourceVersion=&limit=2"), 2);
     assert_eq!(count(&format!("resourceVersion={old}")), 4);
@@ -264,7 +264,7 @@ fn versions_mean_what_they_mean() {
 }
 
 #[test]
-fn a_long_list_comes_in_chunks_and_whole() {
+fn sends_a_long_list_in_chunks() {
     let server = server();
     server.apply_many((0..2000).map(sample::service)).unwrap();
     let answer = get(&server, SERVICES);
@@ -274,7 +274,7 @@ fn a_long_list_comes_in_chunks_and_whole() {
     assert_eq!(names(&list), expected);
 }
 
-/// An Event that a server takes.
+/// A valid Event.
 fn event(name: &str) -> Value {
     json!({
         "metadata": {"name": name},
@@ -298,7 +298,7 @@ fn post_event(server: &ApiServer, namespace: &str, body: &str) -> Answer {
 }
 
 #[test]
-fn events_are_kept_and_the_version_is_told() {
+fn stores_events_and_reports_its_version() {
     let server = server();
     let post = |body: &str| post_event(&server, "default", body).status;
     assert_eq!(post(&event("e1").to_string()), 201);
@@ -313,7 +313,7 @@ fn events_are_kept_and_the_version_is_told() {
 }
 
 #[test]
-fn refuses_events_that_lack_a_field_or_exist() {
+fn rejects_invalid_and_existing_events() {
     let server = server();
     let refusal = |namespace: &str, body: &Value| {
         let status = post_event(&server, namespace, &body.to_string()).json();
@@ -328,7 +328,7 @@ fn refuses_events_that_lack_a_field_or_exist() {
         event.as_object_mut().unwrap().remove(field);
         assert_eq!(refusal("default", &event), (Some(422), field.to_owned()));
     }
-    // About an object without namespace, and so in none of a tenant's.
+    // About a cluster-scoped object, and so not in a namespace of a tenant.
     let misplaced = (Some(422), "involvedObject.namespace".to_owned());
     assert_eq!(refusal("shop", &event("e1")), misplaced);
     assert_eq!(
@@ -340,7 +340,7 @@ fn refuses_events_that_lack_a_field_or_exist() {
 }
 
 #[test]
-fn answers_in_text_for_api_groups_that_it_lacks() {
+fn responds_with_text_for_unknown_api_groups() {
     let mut answer = get(&server(), "/apis/nothing.k8s.io/v1/nothings");
     assert_eq!(answer.status, 404);
     let kind = answer.header("content-type");
@@ -350,7 +350,7 @@ fn answers_in_text_for_api_groups_that_it_lacks() {
 }
 
 #[test]
-fn requests_are_logged() {
+fn logs_requests() {
     let server = server();
     let request = "GET /api/v1/services?limit=5&labelSelector=%21a%2Fb HTTP/1.1\r\n\
                    Host: lab\r\nUser-Agent: me\r\n\r\n";
@@ -370,7 +370,7 @@ fn requests_are_logged() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_refused_and_what_is_odd_is_served() {
+fn rejects_unstorable_objects_and_serves_odd_ones() {
     let server = server();
     assert!(server.apply(json!({"kind": "Pod"})).is_err());
     assert!(server.apply(json!({"kind": "Service"})).is_err());

@@ -1,4 +1,4 @@
-//! The API server's stand-in, asked by the plainest of clients.
+//! The simulated API server, with a minimal client.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod access;

@@ -1,18 +1,18 @@
-//! Watches: what they send, when, and how they end.
+//! Watches: events, timing and ends.
 
 use std::time::Duration;
 
-use ferrovia_lab::apiserver::{ApiServer, Kind, Options, StreamingLists, sample};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Kind, WatchListSupport, sample};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, get};
 
-/// What a client asks that wants the list as a stream.
+/// The query of a watch-list.
 const STREAMING: &str = "watch=true&sendInitialEvents=true&allowWatchBookmarks=true\
                          &resourceVersionMatch=NotOlderThan";
 
 fn server() -> ApiServer {
-    ApiServer::start(Options::default()).unwrap()
+    ApiServer::start(ApiServerOptions::default()).unwrap()
 }
 
 fn watch(server: &ApiServer, query: &str) -> Answer {
@@ -27,7 +27,7 @@ fn assert_event(watch: &mut Answer, expected: &str, number: u32, revision: u64) 
 }
 
 #[test]
-fn a_streaming_list_sends_all_there_is_and_then_what_changes() {
+fn a_watch_list_sends_initial_events_and_then_changes() {
     let server = server();
     server.apply_many((0..500).map(sample::service)).unwrap();
     let mut watch = watch(&server, STREAMING);
@@ -50,17 +50,17 @@ fn a_streaming_list_sends_all_there_is_and_then_what_changes() {
 }
 
 #[test]
-fn older_servers_refuse_a_streaming_list_or_ignore_the_wish() {
-    let with = |streaming_lists| {
-        let options = Options {
-            streaming_lists,
-            ..Options::default()
+fn older_servers_reject_or_ignore_a_watch_list() {
+    let with = |watch_lists| {
+        let options = ApiServerOptions {
+            watch_lists,
+            ..ApiServerOptions::default()
         };
         let server = ApiServer::start(options).unwrap();
         server.apply(sample::service(1)).unwrap();
         server
     };
-    let server = with(StreamingLists::Forbidden);
+    let server = with(WatchListSupport::Forbidden);
     let answer = get(&server, &format!("/api/v1/services?{STREAMING}"));
     assert_eq!(answer.status, 422);
     let reason = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is \
@@ -87,7 +87,7 @@ fn older_servers_refuse_a_streaming_list_or_ignore_the_wish() {
     });
     assert_eq!(answer.json(), expected);
 
-    let server = with(StreamingLists::Ignored);
+    let server = with(WatchListSupport::Ignored);
     let mut watch = watch(&server, &format!("{STREAMING}&timeoutSeconds=1"));
     assert_event(&mut watch, "ADDED", 1, server.revision());
     let (event, bookmark) = watch.event();
@@ -97,7 +97,7 @@ fn older_servers_refuse_a_streaming_list_or_ignore_the_wish() {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_refused() {
+fn rejects_options_that_must_not_be_combined() {
     let server = server();
     for query in [
         "watch=true&sendInitialEvents=true",
@@ -110,7 +110,7 @@ fn options_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn a_watch_starts_where_its_version_says() {
+fn a_watch_starts_at_its_resource_version() {
     let server = server();
     let first = server.apply(sample::service(1)).unwrap();
     let second = server.apply(sample::service(2)).unwrap();
@@ -134,7 +134,7 @@ fn a_watch_starts_where_its_version_says() {
 }
 
 #[test]
-fn a_watch_from_before_a_compaction_is_told_so_in_the_stream() {
+fn an_expired_watch_gets_410_in_an_error_event() {
     let server = server();
     let first = server.apply(sample::service(1)).unwrap();
     let mut running = watch(&server, &format!("watch=1&resourceVersion={first}"));
@@ -149,7 +149,7 @@ fn a_watch_from_before_a_compaction_is_told_so_in_the_stream() {
     assert_eq!(status["reason"], "Expired");
     assert!(expired.line().unwrap().is_none());
 
-    // A watch that runs already does not notice, and now is not too old.
+    // A running watch is not affected, and the current revision is not expired.
     assert_event(&mut running, "ADDED", 2, now);
     let mut fresh = watch(&server, &format!("watch=1&resourceVersion={now}"));
     let third = server.apply(sample::service(3)).unwrap();
@@ -158,7 +158,7 @@ fn a_watch_from_before_a_compaction_is_told_so_in_the_stream() {
 }
 
 #[test]
-fn a_watch_from_the_future_waits_for_it() {
+fn a_watch_from_a_future_revision_waits_for_it() {
     let server = server();
     let next = server.revision() + 1;
     let mut watch = watch(&server, &format!("watch=1&resourceVersion={next}"));
@@ -168,7 +168,7 @@ fn a_watch_from_the_future_waits_for_it() {
 }
 
 #[test]
-fn a_watch_list_from_the_future_ends_with_an_error_in_the_stream() {
+fn a_watch_list_from_a_future_revision_gets_an_error_event() {
     let server = server();
     let mut watch = watch(&server, &format!("{STREAMING}&resourceVersion=99999"));
     let (event, status) = watch.event();
@@ -179,17 +179,17 @@ fn a_watch_list_from_the_future_ends_with_an_error_in_the_stream() {
 }
 
 #[test]
-fn a_watch_from_what_is_no_version_is_the_servers_fault() {
+fn an_invalid_resource_version_is_an_internal_error() {
     let answer = get(&server(), "/api/v1/services?watch=1&resourceVersion=abc");
     assert_eq!(answer.status, 500);
     assert_eq!(answer.json()["reason"], Value::Null);
 }
 
 #[test]
-fn the_memory_for_changes_is_bounded() {
-    let options = Options {
+fn keeps_a_bounded_number_of_changes() {
+    let options = ApiServerOptions {
         history: 10,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let server = ApiServer::start(options).unwrap();
     let first = server.apply(sample::service(0)).unwrap();
@@ -202,7 +202,7 @@ fn the_memory_for_changes_is_bounded() {
 }
 
 #[test]
-fn an_object_that_starts_or_stops_to_match_comes_or_goes() {
+fn adds_or_deletes_objects_that_start_or_stop_matching() {
     let server = server();
     let labelled = |label: &str| {
         let mut object = sample::service(1);
@@ -222,7 +222,7 @@ fn an_object_that_starts_or_stops_to_match_comes_or_goes() {
     // The last state that matched, with the revision at which it stopped.
     assert_eq!(object["metadata"]["labels"]["changed"], "");
     assert_eq!(object["metadata"]["resourceVersion"], hidden.to_string());
-    // What goes while it does not match has gone already.
+    // The deletion of an object that does not match is not sent.
     server.delete(Kind::Service, sample::NAMESPACE, "web-00001");
     let again = server.apply(labelled("shown")).unwrap();
     assert_event(&mut watch, "ADDED", 1, again);
@@ -233,10 +233,10 @@ fn an_object_that_starts_or_stops_to_match_comes_or_goes() {
 }
 
 #[test]
-fn bookmarks_come_regularly_to_those_who_want_them() {
-    let options = Options {
+fn sends_bookmarks_regularly_if_requested() {
+    let options = ApiServerOptions {
         bookmark_every: Duration::from_millis(20),
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let server = ApiServer::start(options).unwrap();
     let revision = server.apply(sample::service(1)).unwrap();
@@ -249,7 +249,7 @@ fn bookmarks_come_regularly_to_those_who_want_them() {
             ("BOOKMARK".into(), String::new(), revision)
         );
     }
-    // Changes of other kinds move it forward, too: that is what bookmarks are for.
+    // Changes of other kinds advance it, too.
     let node = server.apply(sample::node("n1", &[])).unwrap();
     while with.short_event().2 != node {}
     let next = server.apply(sample::service(2)).unwrap();
@@ -257,7 +257,7 @@ fn bookmarks_come_regularly_to_those_who_want_them() {
 }
 
 #[test]
-fn a_watch_ends_when_its_time_is_up_and_is_counted_until_then() {
+fn a_watch_ends_after_its_timeout_and_is_counted_until_then() {
     let server = server();
     let revision = server.revision();
     let query = format!("watch=1&timeoutSeconds=1&resourceVersion={revision}");

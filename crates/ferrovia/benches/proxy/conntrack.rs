@@ -15,14 +15,14 @@ use anyhow::Context;
 use ferrovia::conntrack::worker::Cleaner;
 use ferrovia_core::desired::{Frontend, ServicePort};
 use ferrovia_core::family::Family;
+use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
+use ferrovia_lab::conntrack::{ConntrackEntry, TCP, create};
 use ferrovia_lab::{Role, Spec, World};
 
 use crate::Extent;
-use crate::entries::{Entry, TCP, create};
 use crate::process;
 use crate::show::{goal, show};
 use crate::table::Table;
-use crate::wanted::{at, cleanup, port};
 
 const GONE: &str = "10.244.1.1:53";
 const KEPT: &str = "10.244.1.2:53";
@@ -198,22 +198,22 @@ fn services(scene: Scene, endpoints: &[SocketAddr]) -> Vec<ServicePort> {
 }
 
 /// The `n`th flow: first the stale ones, then as many that are not, then others.
-fn entry(scene: Scene, n: usize) -> Entry {
+fn entry(scene: Scene, n: usize) -> ConntrackEntry {
     const PORTS: usize = 50_000;
     let client = Ipv4Addr::from(0x0a80_0000 + (n / PORTS) as u32);
     let client = SocketAddr::new(client.into(), 1000 + (n % PORTS) as u16);
     let service = address(scene, (n % usize::from(scene.services)) as u16);
     if n < scene.stale {
-        Entry::udp(client, service, at(GONE))
+        ConntrackEntry::udp(client, service, at(GONE))
     } else if n < 2 * scene.stale {
-        Entry::udp(client, service, at(KEPT))
+        ConntrackEntry::udp(client, service, at(KEPT))
     } else {
-        let other = Entry::udp(client, at(OUTSIDE), at(OUTSIDE));
+        let other = ConntrackEntry::udp(client, at(OUTSIDE), at(OUTSIDE));
         let protocol = if n.is_multiple_of(2) {
             TCP
         } else {
             other.protocol
         };
-        Entry { protocol, ..other }
+        ConntrackEntry { protocol, ..other }
     }
 }

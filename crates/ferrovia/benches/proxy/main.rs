@@ -27,8 +27,6 @@ mod cluster;
 mod compare;
 mod connect;
 mod conntrack;
-#[path = "../../../ferrovia-host/tests/conntrack/entries.rs"]
-mod entries;
 mod feed;
 mod figures;
 mod iptables;
@@ -44,8 +42,6 @@ mod report;
 mod show;
 mod subject;
 mod table;
-#[path = "../../../ferrovia-host/tests/conntrack/wanted.rs"]
-mod wanted;
 
 use std::time::Duration;
 

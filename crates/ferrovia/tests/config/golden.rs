@@ -1,4 +1,4 @@
-//! `goldens/*.txt`: what was typed and written, and what becomes of it. `BLESS=1` writes the outcomes anew.
+//! `goldens/*.txt`: flags and files, and the resulting configuration or error. `BLESS=1` updates the results.
 //!
 //! ```text
 //! # Why this is worth a case.
@@ -273,7 +273,7 @@ fn all_cases() -> Vec<Case> {
         .collect()
 }
 
-/// A flag without a case is one nobody has looked at.
+/// Every flag needs a case.
 #[test]
 fn every_flag_has_a_case() {
     let typed: BTreeSet<String> = all_cases()

@@ -34,7 +34,7 @@ fn refuses(arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn a_cause_is_told_once() {
+fn reports_a_cause_once() {
     let output = run(FERROVIA, &["--config=/nonexistent/config.yaml"]);
     let error = said(&output.stderr);
     assert_eq!(error.matches("No such file").count(), 1, "{error}");
@@ -102,7 +102,7 @@ fn what_cannot_be_read_is_one_clear_error() {
 }
 
 #[test]
-fn a_deprecated_flag_is_told_at_once() {
+fn reports_a_deprecated_flag_at_once() {
     let output = run(FERROVIA, &["--metrics-port=0", "--version"]);
     let error = said(&output.stderr);
     assert_eq!(

@@ -16,47 +16,50 @@ use super::support::Folder;
 /// How long a change may take to be heard. Generous: a loaded machine must not fail a test.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Watches from now on; told when the file has changed.
+/// Starts a watch; the receiver is notified when the file has changed.
 fn watch(path: &Path) -> Receiver<()> {
     let file = ConfigFile {
         path: path.to_owned(),
         content: fs::read(path).expect("the file is there"),
     };
     let watch = Watch::new(file).expect("it can be watched");
-    let (tell, told) = channel();
+    let (notifier, notified) = channel();
     thread::spawn(move || {
         watch.wait().expect("it can be waited for");
-        let _ = tell.send(());
+        let _ = notifier.send(());
     });
-    told
+    notified
 }
 
 #[track_caller]
-fn changed(told: &Receiver<()>) {
-    assert_eq!(told.recv_timeout(SOON), Ok(()));
+fn changed(notified: &Receiver<()>) {
+    assert_eq!(notified.recv_timeout(SOON), Ok(()));
 }
 
 /// A moment is enough to notice a false alarm, and if the machine is too slow for it nothing fails.
 #[track_caller]
-fn unchanged(told: &Receiver<()>) {
+fn unchanged(notified: &Receiver<()>) {
     let moment = Duration::from_millis(300);
-    assert_eq!(told.recv_timeout(moment), Err(RecvTimeoutError::Timeout));
+    assert_eq!(
+        notified.recv_timeout(moment),
+        Err(RecvTimeoutError::Timeout)
+    );
 }
 
 #[test]
 fn writing_and_appending_are_heard() {
     let folder = Folder::new();
     let path = folder.write("c.yaml", "a");
-    let told = watch(&path);
+    let notified = watch(&path);
     folder.write("c.yaml", "ab");
-    changed(&told);
+    changed(&notified);
 }
 
 #[test]
 fn replacing_is_heard_and_the_same_content_is_no_change() {
     let folder = Folder::new();
     let path = folder.write("c.yaml", "a");
-    let told = watch(&path);
+    let notified = watch(&path);
     // Not emptied first: on a busy machine that might last long enough to be believed.
     let file = fs::File::options().write(true).open(&path);
     file.and_then(|mut file| file.write_all(b"a"))
@@ -67,20 +70,20 @@ fn replacing_is_heard_and_the_same_content_is_no_change() {
         fs::rename(beside, &path).expect("it can be renamed");
     };
     replace("a");
-    unchanged(&told);
+    unchanged(&notified);
     replace("b");
-    changed(&told);
+    changed(&notified);
 }
 
 #[test]
 fn a_file_that_goes_and_comes_back_otherwise_is_heard() {
     let folder = Folder::new();
     let path = folder.write("c.yaml", "a");
-    let told = watch(&path);
+    let notified = watch(&path);
     fs::remove_file(&path).expect("it is there");
-    unchanged(&told);
+    unchanged(&notified);
     folder.write("c.yaml", "b");
-    changed(&told);
+    changed(&notified);
 }
 
 #[test]
@@ -95,17 +98,17 @@ fn a_folder_that_goes_and_comes_back_is_watched_again() {
         fs::rename(beside, &etc).expect("it can be renamed");
     };
     make("a");
-    let told = watch(&path);
+    let notified = watch(&path);
     fs::remove_dir_all(&etc).expect("it is there");
-    unchanged(&told);
+    unchanged(&notified);
     make("a");
-    unchanged(&told);
+    unchanged(&notified);
     fs::rename(&etc, folder.join("old")).expect("it can be renamed");
     fs::write(&etc, "a file in its place").expect("it can be written");
-    unchanged(&told);
+    unchanged(&notified);
     fs::remove_file(&etc).expect("it is there");
     make("b");
-    changed(&told);
+    changed(&notified);
 }
 
 /// As the kubelet mounts a ConfigMap: `c.yaml` → `..data/c.yaml`, `..data` → `..1`, and `..data` is replaced.
@@ -127,17 +130,17 @@ fn the_swap_of_a_config_map_is_heard() {
     swap(1);
     let path = folder.path().join("c.yaml");
     symlink("..data/c.yaml", &path).expect("a link can be made");
-    let told = watch(&path);
+    let notified = watch(&path);
 
     // The same again in another folder, and the old folder goes.
     let second = version(2, "a");
     swap(2);
     fs::remove_dir_all(first).expect("it is there");
-    unchanged(&told);
+    unchanged(&notified);
     version(3, "b");
     swap(3);
     fs::remove_dir_all(second).expect("it is there");
-    changed(&told);
+    changed(&notified);
 }
 
 /// What changed between reading the file and watching it is not missed.

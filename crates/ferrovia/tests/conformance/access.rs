@@ -1,31 +1,23 @@
 //! Credentials, addresses, roles, and a server that has no room.
 
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::Role;
-use ferrovia_lab::control_plane::{Ask, Assets, Client, Credentials, Pki};
+use ferrovia_lab::control_plane::{ApiClient, ApiRequest, Assets, Credentials, Pki};
+use ferrovia_lab::daemon::OWNER_TABLE;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::service_account::ServiceAccountVolume;
+use ferrovia_lab::waiting::wait;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, PROXY_USER};
-use crate::support::{OWNER_TABLE, wait, web};
 
 const TO_A: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080";
 const TO_X: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080";
 
-/// Makes, for this process only, the folder that the kubelet mounts into a pod, and becomes the daemon.
-const AS_IN_A_POD: &str = "\
-mount -t tmpfs none /run
-mkdir -p /run/secrets/kubernetes.io
-ln -s \"$1\" /run/secrets/kubernetes.io/serviceaccount
-shift
-exec \"$@\"";
-
 /// Waits until the server answers a client with this code, or with another one.
-fn wait_for_code(cluster: &Cluster, client: &Client, is_wanted: impl Fn(u16) -> bool) {
+fn wait_for_code(cluster: &Cluster, client: &ApiClient, is_wanted: impl Fn(u16) -> bool) {
     wait(|| {
-        let reply = cluster.inside(|| client.ask(&Ask::get("/api/v1/services?limit=1")));
+        let reply = cluster.inside(|| client.ask(&ApiRequest::get("/api/v1/services?limit=1")));
         let code = reply.map_err(|error| error.to_string())?.head.code;
         is_wanted(code)
             .then_some(())
@@ -33,7 +25,7 @@ fn wait_for_code(cluster: &Cluster, client: &Client, is_wanted: impl Fn(u16) -> 
     });
 }
 
-fn client(cluster: &Cluster, credentials: Credentials) -> Client {
+fn client(cluster: &Cluster, credentials: Credentials) -> ApiClient {
     cluster.on_plane(|plane| plane.client(credentials))
 }
 
@@ -47,28 +39,13 @@ fn new_token(cluster: &Cluster) -> String {
     let target = "/api/v1/namespaces/kube-system/serviceaccounts/kube-proxy/token";
     let body =
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let reply = cluster.ask(&Ask::send("POST", target, body.to_string().as_bytes()));
+    let reply = cluster.ask(&ApiRequest::send(
+        "POST",
+        target,
+        body.to_string().as_bytes(),
+    ));
     let token = reply["status"]["token"].as_str();
     token.expect("the server issues tokens").to_owned()
-}
-
-/// Puts a token where a pod finds it, as the kubelet does: all files at once, by a link that is replaced.
-fn project(cluster: &Cluster, number: u32, token: &str) {
-    let folder = cluster.node.folder().join("account");
-    let version = format!("..version-{number}");
-    fs::create_dir_all(folder.join(&version)).expect("the folder is writable");
-    let authority = cluster.plane().pki().authority();
-    for (name, text) in [
-        ("token", token),
-        ("ca.crt", &authority),
-        ("namespace", "kube-system"),
-    ] {
-        fs::write(folder.join(&version).join(name), text).expect("the folder is writable");
-        // It is there already the second time.
-        let _ = symlink(format!("..data/{name}"), folder.join(name));
-    }
-    symlink(&version, folder.join("..data_tmp")).expect("the folder is writable");
-    fs::rename(folder.join("..data_tmp"), folder.join("..data")).expect("it is ours");
 }
 
 pub(crate) fn follows_a_projected_service_account_token(assets: &Assets) {
@@ -80,37 +57,16 @@ pub(crate) fn follows_a_projected_service_account_token(assets: &Assets) {
         &json!({"kind": "ServiceAccount", "name": "kube-proxy", "namespace": "kube-system"}),
     ));
     let first = new_token(&cluster);
-    project(&cluster, 1, &first);
-    let config = cluster.node.folder().join("config.conf");
-    let text = fs::read_to_string(&config).expect("it is there");
-    let line = text.lines().find(|line| line.contains("kubeconfig: "));
-    let text = text.replace(line.expect("the file has one"), "  kubeconfig: \"\"");
-    cluster.node.write("config.conf", &text);
-
-    let server = cluster.relay.address();
-    let mut command = cluster.node.world.exec(Role::Node, "unshare");
-    command
-        .args([
-            "--mount",
-            "--propagation=private",
-            "sh",
-            "-ec",
-            AS_IN_A_POD,
-            "sh",
-        ])
-        .arg(cluster.node.folder().join("account"))
-        .arg(cluster.program())
-        .args(cluster.arguments())
-        .env("KUBERNETES_SERVICE_HOST", server.ip().to_string())
-        .env("KUBERNETES_SERVICE_PORT", server.port().to_string());
-    cluster.node.spawn(command);
-    cluster.node.wait_until_ready();
+    let authority = cluster.plane().pki().authority();
+    let mut volume = ServiceAccountVolume::new(&cluster.node);
+    volume.project(&first, &authority);
+    volume.start_daemon(&cluster.node, cluster.relay.address());
     cluster.node.expect(TO_X);
 
     // Tokens of an account that was deleted are not accepted, whatever its successor's name.
     let account = "/api/v1/namespaces/kube-system/serviceaccounts/kube-proxy";
-    cluster.ask(&Ask::send("DELETE", account, &[]));
-    project(&cluster, 2, &new_token(&cluster));
+    cluster.ask(&ApiRequest::send("DELETE", account, &[]));
+    volume.project(&new_token(&cluster), &authority);
     let old = client(&cluster, Credentials::Token(first));
     wait_for_code(&cluster, &old, |code| code == 401);
     cluster.relay.reset();
@@ -241,7 +197,11 @@ fn crowd(cluster: &Cluster) {
             "data": {"data": data},
         });
         let target = "/api/v1/namespaces/default/configmaps";
-        cluster.ask(&Ask::send("POST", target, object.to_string().as_bytes()));
+        cluster.ask(&ApiRequest::send(
+            "POST",
+            target,
+            object.to_string().as_bytes(),
+        ));
     }
 }
 
@@ -254,7 +214,7 @@ pub(crate) fn waits_out_a_server_that_answers_429(assets: &Assets) {
     // A list that is not read keeps its place.
     let mut held = cluster.inside(|| holder.connect()).expect("it connects");
     wait(|| {
-        let begun = held.begin(&Ask::get("/api/v1/configmaps"));
+        let begun = held.begin(&ApiRequest::get("/api/v1/configmaps"));
         match begun.map_err(|error| error.to_string())?.code {
             200 => Ok(()),
             code => {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use ferrovia_lab::control_plane::{Ask, Connection};
+use ferrovia_lab::control_plane::{ApiRequest, Connection};
 use serde_json::json;
 
 use crate::cluster::Cluster;
@@ -61,7 +61,7 @@ fn create_one(connection: &mut Connection, number: u32) {
     });
     for (target, object) in [(SERVICES, service), (SLICES, slice)] {
         let body = object.to_string();
-        let reply = connection.ask(&Ask::send("POST", target, body.as_bytes()));
+        let reply = connection.ask(&ApiRequest::send("POST", target, body.as_bytes()));
         let reply = reply.expect("the server answers");
         assert_eq!(reply.head.code, 201, "{name}: {}", reply.json());
     }
@@ -73,7 +73,7 @@ pub(crate) fn sample<const N: usize>(cluster: &Cluster, numbers: [u32; N]) -> St
         .into_iter()
         .fold(String::new(), |mut flows, number| {
             let target = format!("{SERVICES}/{}", name(number));
-            let service = cluster.ask(&Ask::get(&target));
+            let service = cluster.ask(&ApiRequest::get(&target));
             let ip = service["spec"]["clusterIP"].as_str().expect("it has one");
             let pods = "10.244.1.10:8080 | 10.244.2.10:8080";
             // Writing to a string cannot fail.

@@ -1,9 +1,9 @@
 //! Objects that come, change and go.
 
 use ferrovia_lab::control_plane::Assets;
+use ferrovia_lab::daemon::manifests::{service, web};
 
 use crate::cluster::Cluster;
-use crate::support::{service, web};
 
 pub(crate) fn follows_services_and_endpoint_slices(assets: &Assets) {
     let cluster = Cluster::new(assets);

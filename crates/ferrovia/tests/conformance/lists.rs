@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use ferrovia_lab::control_plane::{Ask, Assets};
+use ferrovia_lab::control_plane::{ApiRequest, Assets};
+use ferrovia_lab::daemon::manifests::web;
 
 use crate::bulk;
 use crate::cluster::Cluster;
-use crate::support::web;
 
 const SERVICES: &str = "/api/v1/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
@@ -48,7 +48,7 @@ pub(crate) fn waits_for_a_list_that_comes_slowly(assets: &Assets) {
     let cluster = Cluster::new(assets);
     bulk::create(&cluster, 0..COUNT);
     let size: usize = [SERVICES, SLICES]
-        .map(|target| cluster.try_ask(&Ask::get(target)).body.len())
+        .map(|target| cluster.try_ask(&ApiRequest::get(target)).body.len())
         .iter()
         .sum();
     // Half a minute for each list in JSON.

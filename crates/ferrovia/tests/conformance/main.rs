@@ -8,7 +8,7 @@
 //! - `access`: credentials, roles, priority and fairness
 //! - `reports`: Events that the server accepts
 //! - `peer`: kube-proxy on the same objects
-//! - `stand_in`: the lab's API server answers as the real one does
+//! - `simulated`: the lab's API server answers as the real one does
 //!
 //! Like tests that are marked `#[ignore]` they run only with `--include-ignored`, so that `cargo test` needs nothing that is not on the
 //! machine, and still compiles them.
@@ -22,11 +22,11 @@ mod outage;
 mod peer;
 mod reports;
 mod runner;
-mod stand_in;
+mod simulated;
 mod start;
-#[path = "../daemon/support.rs"]
-#[allow(dead_code, reason = "the daemon's own tests use the rest")]
-mod support;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
 
 use std::process::ExitCode;
 
@@ -54,7 +54,7 @@ const TESTS: &[Test] = &[
     test!(reports::posts_events_that_the_server_accepts),
     test!(reports::reports_a_node_that_is_about_to_go),
     test!(peer::forwards_as_kube_proxy_does, needs "kube-proxy"),
-    test!(stand_in::answers_as_the_real_server_does),
+    test!(simulated::answers_as_the_real_server_does),
 ];
 
 fn main() -> ExitCode {

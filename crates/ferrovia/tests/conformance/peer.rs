@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use ferrovia_lab::Role;
-use ferrovia_lab::control_plane::{Ask, Assets};
+use ferrovia_lab::control_plane::{ApiRequest, Assets};
+use ferrovia_lab::daemon::kube_proxy::HEALTH;
+use ferrovia_lab::waiting::wait;
 use serde_json::json;
 
-use crate::cluster::{Cluster, HEALTH};
-use crate::support::wait;
+use crate::cluster::Cluster;
 
 /// Services of every kind.
 const OBJECTS: &str = include_str!("peer.yaml");
@@ -28,22 +29,22 @@ pub(crate) fn forwards_as_kube_proxy_does(assets: &Assets) {
                 .replace("203.0.113.3", "203.0.113.4"),
         };
         let target = format!("/api/v1/namespaces/default/services/{name}/status");
-        cluster.ask(&Ask {
+        cluster.ask(&ApiRequest {
             content_type: "application/merge-patch+json",
-            ..Ask::send("PATCH", &target, body.as_bytes())
+            ..ApiRequest::send("PATCH", &target, body.as_bytes())
         });
     }
     let kube_proxy = assets.path("kube-proxy");
     run(&cluster, &kube_proxy, false);
     cluster.node.on_node("nft", &["flush", "ruleset"]);
-    run(&cluster, &cluster.program(), true);
+    run(&cluster, &cluster.node.kube_proxy_path(), true);
 }
 
 /// Runs a proxy, and all connections through it.
 fn run(cluster: &Cluster, program: &Path, is_ours: bool) {
     let program = program.to_str().expect("the path is text");
     let mut command = cluster.node.world.exec(Role::Node, program);
-    let arguments = cluster.arguments();
+    let arguments = cluster.node.kube_proxy_arguments();
     // The last one is not kube-proxy's.
     command.args(&arguments[..if is_ours { 3 } else { 2 }]);
     cluster.node.spawn(command);

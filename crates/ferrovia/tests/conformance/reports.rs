@@ -2,16 +2,18 @@
 
 use std::net::TcpListener;
 
-use ferrovia_lab::control_plane::{Ask, Assets};
+use ferrovia_lab::control_plane::{ApiRequest, Assets};
+use ferrovia_lab::daemon::kube_proxy::HEALTH;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::wait;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, HEALTH};
-use crate::support::{wait, web};
+use crate::cluster::Cluster;
 
 /// The first Event with this reason, once the server has it.
 fn event(cluster: &Cluster, reason: &str) -> Value {
     wait(|| {
-        let list = cluster.ask(&Ask::get(
+        let list = cluster.ask(&ApiRequest::get(
             "/apis/events.k8s.io/v1/namespaces/default/events",
         ));
         let events = list["items"].as_array().cloned().unwrap_or_default();
@@ -56,9 +58,9 @@ pub(crate) fn reports_a_node_that_is_about_to_go(assets: &Assets) {
         json!({"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule", "value": "1"});
     for (taints, code) in [(json!([taint]), 503), (json!([]), 200)] {
         let body = json!({"spec": {"taints": taints}}).to_string();
-        cluster.ask(&Ask {
+        cluster.ask(&ApiRequest {
             content_type: "application/merge-patch+json",
-            ..Ask::send("PATCH", "/api/v1/nodes/node-1", body.as_bytes())
+            ..ApiRequest::send("PATCH", "/api/v1/nodes/node-1", body.as_bytes())
         });
         health(code);
         assert_eq!(

@@ -1,9 +1,10 @@
 //! What the server has already when the daemon starts.
 
 use ferrovia_lab::control_plane::Assets;
+use ferrovia_lab::daemon::kube_proxy::HEALTH;
+use ferrovia_lab::daemon::manifests::web;
 
-use crate::cluster::{Cluster, HEALTH};
-use crate::support::web;
+use crate::cluster::Cluster;
 
 /// Both families, and the port on the Node's addresses, which are known from its object.
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080

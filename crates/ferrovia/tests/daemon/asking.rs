@@ -1,18 +1,20 @@
 //! Commands that ask the daemon that runs on the node.
 
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
 
 use super::inspect::look;
-use super::support::{Node, service, web};
+use crate::FERROVIA;
 
 /// The socket of a node's daemon, beside the folder of manifests.
-fn socket(node: &Node) -> String {
+fn socket(node: &TestNode) -> String {
     let path = node.folder().with_extension("sock");
     format!("--admin-socket={}", path.display())
 }
 
 /// A daemon that can be asked.
-fn running(node: &Node, flags: &[&str]) {
+fn running(node: &TestNode, flags: &[&str]) {
     let mut command = node.run_command();
     command.arg(socket(node)).args(flags);
     node.spawn(command);
@@ -20,7 +22,7 @@ fn running(node: &Node, flags: &[&str]) {
 }
 
 /// A command that asks it.
-fn ask(node: &Node, arguments: &[&str]) -> (i32, String, String) {
+fn ask(node: &TestNode, arguments: &[&str]) -> (i32, String, String) {
     let output = node
         .ferrovia()
         .args(arguments)
@@ -41,8 +43,8 @@ fn web_of_pods() -> String {
 }
 
 #[test]
-fn commands_ask_the_daemon_that_runs() {
-    let node = Node::new();
+fn commands_query_the_running_daemon() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     running(&node, &[]);
     let (code, said, aside) = ask(&node, &["trace", "10.244.1.12", "->", "10.96.0.10:80"]);
@@ -64,9 +66,9 @@ fn commands_ask_the_daemon_that_runs() {
             "--no-kernel",
         ],
     );
-    let told: Value = serde_json::from_str(&said).expect("it is JSON");
-    assert_eq!((code, &told["cause"]), (10, &json!("no-such-port")));
-    assert_eq!(told["kernel"], Value::Null);
+    let printed: Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!((code, &printed["cause"]), (10, &json!("no-such-port")));
+    assert_eq!(printed["kernel"], Value::Null);
     let (code, said, _) = ask(&node, &["plan", "service/default/web", "--family=ipv4"]);
     assert!(
         code == 0 && said.contains("10.96.0.10 . tcp . 80") && !said.contains("postrouting"),
@@ -91,8 +93,8 @@ fn commands_ask_the_daemon_that_runs() {
 }
 
 #[test]
-fn connections_that_are_tracked_are_told() {
-    let node = Node::new();
+fn lists_tracked_connections() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     running(&node, &[]);
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
@@ -100,13 +102,13 @@ fn connections_that_are_tracked_are_told() {
     assert_eq!(code, 0, "{said}");
     assert!(
         said.contains("is answered by 10.244.2.10:8080"),
-        "no connection of the pod's is told:\n{said}"
+        "no connection of the pod's is printed:\n{said}"
     );
 }
 
 #[test]
-fn a_pod_goes_by_its_name() {
-    let node = Node::new();
+fn traces_a_pod_by_its_name() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web_of_pods());
     running(&node, &[]);
     for by_daemon in [false, true] {
@@ -133,7 +135,7 @@ fn a_pod_goes_by_its_name() {
             "{said}"
         );
     }
-    // One name, two addresses: nobody can say which is meant.
+    // One name, two addresses: it is ambiguous.
     let more = service("more", 11, 30081, &["2.11"]);
     let pod = "2.11'], targetRef: { kind: Pod, name: web-0 }, ";
     node.write("more.yaml", &more.replace("2.11'], ", pod));
@@ -146,13 +148,13 @@ fn a_pod_goes_by_its_name() {
 
 #[test]
 fn the_userspace_mode_is_compared_by_the_process_that_listens() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.on_node(
         "iptables-nft",
         &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"],
     );
     node.write("web.yaml", &web(&["1.10", "2.10"]));
-    // What somebody damages is not mended before it was looked at.
+    // Damaged rules must not be repaired before they are inspected.
     running(
         &node,
         &["--proxy-mode=userspace", "--iptables-sync-period=1h"],
@@ -180,7 +182,7 @@ fn the_userspace_mode_is_compared_by_the_process_that_listens() {
 
 #[test]
 fn bound_portals_are_traced_as_they_serve() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     running(
         &node,
@@ -205,7 +207,7 @@ fn bound_portals_are_traced_as_they_serve() {
 
 #[test]
 fn node_ports_on_loopback_are_traced_to_the_proxy() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     running(&node, &[]);
     for packet in [["127.0.0.1", "127.0.0.1:30080"], ["::1", "[::1]:30080"]] {

@@ -2,14 +2,17 @@
 
 use std::process::{Command, Output};
 
-use super::support::{Node, web};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+
+use crate::FERROVIA;
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 fn ferrovia(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    Command::new(FERROVIA)
         .args(arguments)
         .output()
         .expect("ferrovia can be started")
@@ -17,7 +20,7 @@ fn ferrovia(arguments: &[&str]) -> Output {
 
 #[test]
 fn once_writes_and_ends() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let output = node.once();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
@@ -25,7 +28,7 @@ fn once_writes_and_ends() {
 }
 
 #[test]
-fn a_missing_folder_is_one_clear_line() {
+fn reports_a_missing_folder_in_one_line() {
     let output = ferrovia(&["plan", "--manifests", "/does/not/exist"]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
@@ -36,7 +39,7 @@ fn a_missing_folder_is_one_clear_line() {
 }
 
 #[test]
-fn bad_flags_say_what_would_be_right() {
+fn reports_invalid_flags_with_valid_values() {
     let said = |arguments: &[&str]| {
         let output = ferrovia(&[&["plan", "--manifests", "."], arguments].concat());
         assert!(!output.status.success(), "{arguments:?}");
@@ -55,8 +58,8 @@ fn bad_flags_say_what_would_be_right() {
 }
 
 #[test]
-fn plan_needs_no_privileges_and_touches_nothing() {
-    let node = Node::new();
+fn plan_needs_no_privileges_and_changes_nothing() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let folder = node.folder().to_str().expect("the path is text");
     std::fs::set_permissions(
@@ -74,7 +77,7 @@ fn plan_needs_no_privileges_and_touches_nothing() {
             "--bounding-set=-all",
         ])
         .args([
-            env!("CARGO_BIN_EXE_ferrovia"),
+            FERROVIA,
             "plan",
             "--manifests",
             folder,
@@ -95,20 +98,14 @@ fn plan_needs_no_privileges_and_touches_nothing() {
 }
 
 #[test]
-fn without_the_capability_the_error_names_it() {
-    let node = Node::new();
+fn reports_a_missing_capability() {
+    let node = TestNode::new(FERROVIA);
     let folder = node.folder().to_str().expect("the path is text");
     let output = node
         .world
         .exec(ferrovia_lab::Role::Node, "setpriv")
         .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
-        .args([
-            env!("CARGO_BIN_EXE_ferrovia"),
-            "run",
-            "--manifests",
-            folder,
-            "--once",
-        ])
+        .args([FERROVIA, "run", "--manifests", folder, "--once"])
         .output()
         .expect("setpriv can be run");
     assert_eq!(output.status.code(), Some(1));
@@ -116,7 +113,7 @@ fn without_the_capability_the_error_names_it() {
 }
 
 #[test]
-fn help_explains_and_version_tells() {
+fn prints_help_and_version() {
     let help = text(&ferrovia(&["--help"]));
     for word in ["run", "plan", "counters", "cleanup", "CAP_NET_ADMIN"] {
         assert!(help.contains(word), "{help}");
@@ -125,12 +122,12 @@ fn help_explains_and_version_tells() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
-    let node = Node::new();
+fn exits_cleanly_when_its_output_is_closed() {
+    let node = TestNode::new(FERROVIA);
     for number in 0..300 {
         node.write(
             &format!("{number}.yaml"),
-            &super::support::service(
+            &service(
                 &format!("s{number}"),
                 1000 + number,
                 30100 + number,
@@ -138,7 +135,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
             ),
         );
     }
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let mut child = Command::new(FERROVIA)
         .args(["plan", "--manifests"])
         .arg(node.folder())
         .stdout(std::process::Stdio::piped())

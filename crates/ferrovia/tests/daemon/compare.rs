@@ -2,13 +2,15 @@
 
 use std::process::Command;
 
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
 
 use super::inspect::{SHAPE, look, text, written};
-use super::support::{Node, service, web};
+use crate::FERROVIA;
 
 #[test]
-fn verify_and_diff_find_damage_of_every_kind() {
+fn verify_and_diff_detect_every_kind_of_damage() {
     let node = written();
     let verify = || look(&node, &["verify"]);
     let (code, said) = verify();
@@ -70,17 +72,17 @@ fn verify_and_diff_find_damage_of_every_kind() {
 }
 
 #[test]
-fn differences_are_told_as_json() {
+fn prints_differences_as_json() {
     let node = written();
     node.feed("nft", &["-f", "-"], "flush map ip ferrovia endpoints");
     let (code, said) = look(&node, &["diff", "-o", "json"]);
     assert_eq!(code, 1, "{said}");
-    let told: Value = serde_json::from_str(&said).expect("it is JSON");
+    let printed: Value = serde_json::from_str(&said).expect("it is JSON");
     assert_eq!(
-        (&told["mode"], &told["same"]),
+        (&printed["mode"], &printed["same"]),
         (&json!("nftables"), &json!(false))
     );
-    let difference = &told["families"][0]["differences"][0];
+    let difference = &printed["families"][0]["differences"][0];
     assert_eq!(difference["kind"], "missing");
     assert_eq!(difference["place"], "map ip ferrovia endpoints");
     let wanted = difference["wanted"][0].as_str().expect("it is text");
@@ -89,7 +91,7 @@ fn differences_are_told_as_json() {
 
 #[test]
 fn iptables_chains_are_compared_too() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.on_node(
         "iptables-nft",
@@ -136,12 +138,12 @@ fn iptables_chains_are_compared_too() {
 
 #[test]
 fn two_folders_are_compared_in_words_and_as_a_plan() {
-    let (old, new) = (Node::new(), Node::new());
+    let (old, new) = (TestNode::new(FERROVIA), TestNode::new(FERROVIA));
     old.write("web.yaml", &web(&["1.10", "2.10"]));
     new.write("web.yaml", &web(&["1.10", "2.11"]));
     new.write("more.yaml", &service("more", 11, 30081, &["2.10"]));
-    let diff = |a: &Node, b: &Node, more: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let diff = |a: &TestNode, b: &TestNode, more: &[&str]| {
+        let output = Command::new(FERROVIA)
             .arg("diff")
             .args([a.folder(), b.folder()])
             .args(SHAPE)
@@ -163,7 +165,7 @@ fn two_folders_are_compared_in_words_and_as_a_plan() {
         }
         assert!(said.contains("10.96.0.11"), "{said}");
     }
-    let one = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let one = Command::new(FERROVIA)
         .arg("diff")
         .arg(old.folder())
         .output()

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use ferrovia_lab::client::{Caller, PATIENCE};
-use ferrovia_lab::{Outcome, Place, Pod, Protocol, Role};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol, Role};
 
-use super::support::{Node, service, wait, web};
+use crate::FERROVIA;
 
 /// Counts by what they are of, as the command prints it.
 pub(crate) type Counts = BTreeMap<String, u64>;
@@ -15,7 +18,7 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 const CALLS: u64 = 6;
 
 /// What the command says.
-fn listing(node: &Node, name: &str) -> String {
+fn listing(node: &TestNode, name: &str) -> String {
     let output = node.ferrovia().args(["counters", name]).output();
     let output = output.expect("ferrovia can be started");
     let text = String::from_utf8(output.stdout).expect("it writes text");
@@ -24,7 +27,7 @@ fn listing(node: &Node, name: &str) -> String {
 }
 
 /// What it says of a service in one family: counts of frontends and of endpoints.
-pub(crate) fn told(node: &Node, name: &str, family: &str) -> Counts {
+pub(crate) fn counts(node: &TestNode, name: &str, family: &str) -> Counts {
     let text = listing(node, name);
     let title = format!("{name} ({family})");
     let lines = text.lines().skip_while(|line| *line != title).skip(1);
@@ -51,8 +54,8 @@ fn count_in(line: &str) -> (String, u64) {
 
 /// Calls some times; adds what must be counted to `counts`, under the frontend's label and the endpoint that answered.
 pub(crate) fn call(
-    node: &Node,
-    from: Place,
+    node: &TestNode,
+    from: ClientHost,
     to: &str,
     protocol: Protocol,
     label: &str,
@@ -104,10 +107,10 @@ endpoints:
 
 #[test]
 fn every_connection_is_counted_once_by_frontend_and_by_endpoint() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("mixed.yaml", FRONTENDS);
     node.start();
-    let local = Place::Pod(Pod::C);
+    let local = ClientHost::Pod(Pod::C);
     for (family, addresses) in [
         (
             "IPv4",
@@ -136,24 +139,28 @@ fn every_connection_is_counted_once_by_frontend_and_by_endpoint() {
         };
         let (at, node_port) = (cluster_ip(80), "node port 30080/tcp");
         tcp(local, &at, &format!("{at}/tcp"));
-        tcp(Place::Node, &at, &format!("{at}/tcp"));
-        tcp(Place::Outside, &at, &format!("{at}/tcp"));
-        tcp(Place::Outside, &first(30080), node_port);
-        tcp(Place::Node, &first(30080), node_port);
+        tcp(ClientHost::Node, &at, &format!("{at}/tcp"));
+        tcp(ClientHost::Outside, &at, &format!("{at}/tcp"));
+        tcp(ClientHost::Outside, &first(30080), node_port);
+        tcp(ClientHost::Node, &first(30080), node_port);
         tcp(local, &second(30080), node_port);
         tcp(
-            Place::Outside,
+            ClientHost::Outside,
             &load_balancer(80),
             &format!("{}/tcp", load_balancer(80)),
         );
-        assert_eq!(told(&node, "default/mixed:t", family), expected, "{family}");
+        assert_eq!(
+            counts(&node, "default/mixed:t", family),
+            expected,
+            "{family}"
+        );
 
         for (protocol, port, word) in [(Protocol::Udp, "u", "udp"), (Protocol::Sctp, "s", "sctp")] {
             let mut expected = Counts::new();
             let label = format!("{at}/{word}");
             call(&node, local, &at, protocol, &label, &mut expected);
-            let told = told(&node, &format!("default/mixed:{port}"), family);
-            let used: Counts = told.into_iter().filter(|(_, count)| *count > 0).collect();
+            let counts = counts(&node, &format!("default/mixed:{port}"), family);
+            let used: Counts = counts.into_iter().filter(|(_, count)| *count > 0).collect();
             assert_eq!(used, expected, "{family} {word}");
         }
     }
@@ -162,7 +169,7 @@ fn every_connection_is_counted_once_by_frontend_and_by_endpoint() {
 /// An endpoint in the node's own network: packets to it are delivered and never leave.
 #[test]
 fn an_endpoint_on_the_node_itself_is_counted() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     let listeners: Vec<TcpListener> = {
         let _inside = node.world.enter(Role::Node).expect("it can be entered");
         ["198.51.100.10:9100", "[2001:db8:51::10]:9100"]
@@ -232,19 +239,19 @@ endpoints: [{ addresses: ["2001:db8:51::10"], nodeName: node-1 }]
             *expected.entry(label).or_default() += CALLS;
             *expected.entry(at(own, 9100).to_string()).or_default() += CALLS;
         }
-        assert_eq!(told(&node, "default/host", family), expected, "{family}");
+        assert_eq!(counts(&node, "default/host", family), expected, "{family}");
     }
     drop(listeners);
 }
 
 #[test]
 fn counts_outlive_slots_endpoints_and_the_daemon() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "1.11", "2.10"]));
     node.start();
     let mut expected = Counts::from([("node port 30080/tcp".to_owned(), 0)]);
     let calls = |expected: &mut Counts| {
-        let (from, to) = (Place::Pod(Pod::C), "10.96.0.10:80");
+        let (from, to) = (ClientHost::Pod(Pod::C), "10.96.0.10:80");
         for _ in 0..4 {
             call(
                 &node,
@@ -257,7 +264,7 @@ fn counts_outlive_slots_endpoints_and_the_daemon() {
         }
     };
     calls(&mut expected);
-    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+    assert_eq!(counts(&node, "default/web", "IPv4"), expected);
 
     // The first goes: the last moves into its slot.
     node.write("web.yaml", &web(&["1.11", "2.10"]));
@@ -265,22 +272,22 @@ fn counts_outlive_slots_endpoints_and_the_daemon() {
         text if text.contains("no longer an endpoint") => Ok(()),
         text => Err(text),
     });
-    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+    assert_eq!(counts(&node, "default/web", "IPv4"), expected);
     calls(&mut expected);
-    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+    assert_eq!(counts(&node, "default/web", "IPv4"), expected);
 
     // And nothing is forgotten by a restart.
     node.stop(libc::SIGKILL);
     node.start();
-    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+    assert_eq!(counts(&node, "default/web", "IPv4"), expected);
     calls(&mut expected);
-    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+    assert_eq!(counts(&node, "default/web", "IPv4"), expected);
 }
 
 /// The first chain that translates a source is the last to see the packet, and a network plugin's may be that one.
 #[test]
-fn a_network_plugin_that_masquerades_hides_nothing() {
-    let node = Node::new();
+fn counts_connections_that_a_network_plugin_masquerades() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     node.start();
     // Of chains with the same priority, the one made last comes first.
@@ -290,7 +297,7 @@ fn a_network_plugin_that_masquerades_hides_nothing() {
         "table ip plugin { chain post { type nat hook postrouting priority 100; masquerade; }; }",
     );
     let mut expected = Counts::from([("node port 30080/tcp".to_owned(), 0)]);
-    let (from, to) = (Place::Pod(Pod::C), "10.96.0.10:80");
+    let (from, to) = (ClientHost::Pod(Pod::C), "10.96.0.10:80");
     call(
         &node,
         from,
@@ -299,35 +306,35 @@ fn a_network_plugin_that_masquerades_hides_nothing() {
         "10.96.0.10:80/tcp",
         &mut expected,
     );
-    assert_eq!(told(&node, "default/web", "IPv4"), expected);
+    assert_eq!(counts(&node, "default/web", "IPv4"), expected);
 }
 
 #[test]
 fn refusals_are_counted_by_packets() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("empty.yaml", &service("empty", 11, 30081, &[]));
     node.start();
     node.expect("pod-c > 10.96.0.11:80 => refused\noutside > 198.51.100.10:30081 => refused");
-    let told = told(&node, "default/empty", "IPv4");
-    assert!(told["10.96.0.11:80/tcp"] >= 1, "{told:?}");
-    assert!(told["node port 30081/tcp"] >= 1, "{told:?}");
+    let counts = counts(&node, "default/empty", "IPv4");
+    assert!(counts["10.96.0.11:80/tcp"] >= 1, "{counts:?}");
+    assert!(counts["node port 30081/tcp"] >= 1, "{counts:?}");
 }
 
 #[test]
-fn without_counters_services_are_still_told() {
-    let node = Node::new();
+fn lists_services_without_counters() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let output = node.once_with(&["--no-counters"]);
     assert!(output.status.success(), "{output:?}");
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
-    let counts = told(&node, "default/web", "IPv4");
-    assert_eq!(counts["10.96.0.10:80/tcp"], 0);
-    assert_eq!(counts["10.244.2.10:8080"], 0);
+    let first = counts(&node, "default/web", "IPv4");
+    assert_eq!(first["10.96.0.10:80/tcp"], 0);
+    assert_eq!(first["10.244.2.10:8080"], 0);
     // Counting is switched on in place.
     node.start();
     node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
     wait(
-        || match told(&node, "default/web", "IPv4")["10.244.2.10:8080"] {
+        || match counts(&node, "default/web", "IPv4")["10.244.2.10:8080"] {
             0 => Err("nothing was counted".to_owned()),
             _ => Ok(()),
         },
@@ -335,8 +342,8 @@ fn without_counters_services_are_still_told() {
 }
 
 #[test]
-fn where_no_rules_count_it_says_whom_to_ask() {
-    let node = Node::new();
+fn suggests_top_where_rules_do_not_count() {
+    let node = TestNode::new(FERROVIA);
     let output = node.ferrovia().arg("counters").output();
     let output = output.expect("ferrovia can be started");
     let said = String::from_utf8_lossy(&output.stderr);

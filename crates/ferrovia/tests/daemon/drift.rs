@@ -1,6 +1,10 @@
 //! Other people's hands in our tables.
 
-use super::support::{Node, service, wait, web};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+
+use crate::FERROVIA;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080
@@ -9,7 +13,7 @@ pod-c > 10.96.0.10:81 => refused";
 
 /// Damages the rules in one transaction, for they are mended before a second one could come, and waits until they are whole again.
 fn damaged_by(damage: &str) {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
     let whole = listing(&node);
@@ -23,7 +27,7 @@ fn damaged_by(damage: &str) {
 }
 
 /// What the tables hold, without counts; elements sorted, because their order means nothing.
-fn listing(node: &Node) -> String {
+fn listing(node: &TestNode) -> String {
     let text = node.on_node("nft", &["--stateless", "--numeric", "list", "ruleset"]);
     let mut lines: Vec<&str> = text
         .lines()
@@ -34,32 +38,32 @@ fn listing(node: &Node) -> String {
 }
 
 #[test]
-fn a_flushed_ruleset_comes_back() {
+fn restores_a_flushed_ruleset() {
     damaged_by("flush ruleset");
 }
 
 #[test]
-fn a_deleted_table_comes_back() {
+fn restores_a_deleted_table() {
     damaged_by("delete table ip ferrovia");
 }
 
 #[test]
-fn a_flushed_chain_is_filled_again() {
+fn restores_a_flushed_chain() {
     damaged_by("flush chain ip6 ferrovia services");
 }
 
 #[test]
-fn a_flushed_map_is_filled_again() {
+fn restores_a_flushed_map() {
     damaged_by("flush map ip ferrovia endpoints");
 }
 
 #[test]
-fn a_deleted_element_comes_back() {
+fn restores_a_deleted_element() {
     damaged_by("delete element ip ferrovia services { 10.96.0.10 . tcp . 80 }");
 }
 
 #[test]
-fn a_foreign_rule_element_and_chain_go() {
+fn removes_foreign_rules_elements_and_chains() {
     damaged_by(
         "add chain ip ferrovia mine
          add rule ip ferrovia mine drop
@@ -69,7 +73,7 @@ fn a_foreign_rule_element_and_chain_go() {
 }
 
 #[test]
-fn a_foreign_chain_with_a_name_of_ours_goes() {
+fn removes_a_foreign_chain_with_our_name() {
     damaged_by(
         "add chain ip ferrovia pick-20
          add rule ip ferrovia pick-20 drop",
@@ -82,15 +86,15 @@ fn a_foreign_set_goes() {
 }
 
 #[test]
-fn what_would_switch_everything_off_goes() {
+fn removes_changes_that_disable_the_table() {
     damaged_by("add table ip ferrovia { flags dormant; }");
     damaged_by("add chain ip ferrovia filter-forward { policy drop; }");
     damaged_by("add element ip ferrovia rejected-services { * }");
 }
 
 #[test]
-fn a_table_that_cannot_be_mended_is_made_anew() {
-    let node = Node::new();
+fn recreates_a_table_that_cannot_be_repaired() {
+    let node = TestNode::new(FERROVIA);
     // A chain of ours that is attached where it must not be, and a set that holds one element.
     node.feed(
         "nft",
@@ -107,8 +111,8 @@ fn a_table_that_cannot_be_mended_is_made_anew() {
 }
 
 #[test]
-fn other_tables_are_left_alone() {
-    let node = Node::new();
+fn does_not_touch_other_tables() {
+    let node = TestNode::new(FERROVIA);
     node.on_node("nft", &["add", "table", "ip", "mine"]);
     node.on_node(
         "nft",

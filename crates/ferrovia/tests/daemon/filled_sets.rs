@@ -8,21 +8,24 @@ use ferrovia_core::model;
 use ferrovia_core::plan::nft::layout::{SetId, TABLE};
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::client::{Caller, PATIENCE};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::flood::spoof_udp;
-use ferrovia_lab::{Outcome, Place, Pod, Protocol, Role};
+use ferrovia_lab::waiting::wait;
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol, Role};
 
-use super::counters::{Counts, call, told as counted};
-use super::support::{Node, wait, web};
+use super::counters::{Counts, call, counts as counted};
+use crate::FERROVIA;
 
 /// The keys of a set's IPv4 entries.
-pub(crate) fn entries(node: &Node, set: SetId) -> Vec<Key> {
+pub(crate) fn entries(node: &TestNode, set: SetId) -> Vec<Key> {
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
     let entries = Nft::entries(Family::V4, TABLE, set.name(), usize::MAX);
     let entries = entries.expect("the set is there").into_iter();
     entries.map(|entry| entry.key).collect()
 }
 
-fn wait_until_empty(node: &Node, set: SetId) {
+fn wait_until_empty(node: &TestNode, set: SetId) {
     wait(|| match entries(node, set).len() {
         0 => Ok(()),
         left => Err(format!("{} has {left} entries\n{}", set.name(), node.log())),
@@ -58,14 +61,14 @@ endpoints: [{endpoints}]
 pub(crate) type Client = (Role, Option<&'static str>);
 
 /// The endpoint that a client gets.
-pub(crate) fn endpoint(node: &Node, client: Client, to: SocketAddr) -> SocketAddr {
+pub(crate) fn endpoint(node: &TestNode, client: Client, to: SocketAddr) -> SocketAddr {
     match attempt(node, client, to) {
         Outcome::Answer(answer) => answer.endpoint,
         outcome => panic!("{client:?} > {to}: {outcome}\n{}", node.log()),
     }
 }
 
-fn attempt(node: &Node, (role, source): Client, to: SocketAddr) -> Outcome {
+fn attempt(node: &TestNode, (role, source): Client, to: SocketAddr) -> Outcome {
     let caller = Caller::enter(&node.world, role).expect("the place can be entered");
     let source = source.map(|source| source.parse().expect("an address"));
     caller.connect(Protocol::Tcp, source, to, PATIENCE)
@@ -86,7 +89,7 @@ fn at(text: &str) -> SocketAddr {
 
 #[test]
 fn packets_to_other_addresses_at_a_node_ports_number_are_not_counted() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write(
         "dns.yaml",
         &sticky("dns", 53, "UDP", 30053, &["10.244.1.10", "10.244.2.10"]),
@@ -101,7 +104,7 @@ fn packets_to_other_addresses_at_a_node_ports_number_are_not_counted() {
         }
     }
     let mut expected = Counts::new();
-    let (from, to) = (Place::Pod(Pod::C), "198.51.100.10:30053");
+    let (from, to) = (ClientHost::Pod(Pod::C), "198.51.100.10:30053");
     call(
         &node,
         from,
@@ -120,12 +123,12 @@ fn packets_to_other_addresses_at_a_node_ports_number_are_not_counted() {
 
 #[test]
 fn a_full_set_of_counts_makes_room_and_keeps_the_others() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
     let mut expected = Counts::from([("10.96.0.10:80/tcp".to_owned(), 0)]);
     let mut call = |to: &str| {
-        let from = Place::Outside;
+        let from = ClientHost::Outside;
         let label = "node port 30080/tcp";
         call(&node, from, to, Protocol::Tcp, label, &mut expected);
         expected.clone()
@@ -147,7 +150,7 @@ fn a_full_set_of_counts_makes_room_and_keeps_the_others() {
 }
 
 /// Counts for addresses that connections to the node port might have been made to, as many as there is room for.
-fn fill_connections(node: &Node) {
+fn fill_connections(node: &TestNode) {
     let spec = SetId::Connections.spec(Family::V4);
     let size = spec.dynamic.expect("packets fill it") as usize;
     let free = size - entries(node, SetId::Connections).len();
@@ -174,7 +177,7 @@ fn fill_connections(node: &Node) {
 
 #[test]
 fn an_address_that_is_given_to_another_service_inherits_neither_counts_nor_affinity() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     let pods = ["10.244.1.10", "10.244.1.11", "10.244.2.10"];
     node.write("a.yaml", &sticky("first", 40, "TCP", 30040, &pods));
     node.start();
@@ -220,7 +223,7 @@ const FLOOD: u32 = 290_000;
 
 #[test]
 fn a_flood_of_one_service_leaves_the_affinity_of_others_intact() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     // The flood's packets go nowhere, so that no flow of theirs is tracked.
     node.on_node("ip", &["route", "add", "blackhole", "10.244.66.0/24"]);
     let nowhere = ["10.244.66.1", "10.244.66.2"];

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::support::{Node, web};
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::daemon::{TestNode, parse_flows};
+
+use crate::FERROVIA;
 
 const BOTH: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080";
@@ -10,8 +13,8 @@ const ONLY_REMOTE: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.2.10:8080 masq";
 
 #[test]
-fn a_changed_file_is_followed() {
-    let node = Node::new();
+fn follows_a_changed_file() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
     node.expect(BOTH);
@@ -22,8 +25,8 @@ fn a_changed_file_is_followed() {
 }
 
 #[test]
-fn a_broken_file_keeps_its_last_good_state_and_is_named() {
-    let node = Node::new();
+fn keeps_the_last_valid_state_of_a_broken_file_and_reports_it() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
     node.write(
@@ -31,10 +34,7 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
         "kind: Service\nmetadata: { name: web }\nspec:\n  ports: [{ port: many }]\n",
     );
     node.wait_for_log("web.yaml:4");
-    node.write(
-        "other.yaml",
-        &super::support::service("other", 11, 30081, &["2.11"]),
-    );
+    node.write("other.yaml", &service("other", 11, 30081, &["2.11"]));
     node.expect_soon("pod-c > 10.96.0.11:80 => 10.244.2.11:8080");
     node.expect(BOTH);
     node.write("web.yaml", &web(&["2.10"]));
@@ -42,12 +42,12 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
 }
 
 #[test]
-fn a_connection_survives_what_does_not_concern_its_endpoint() {
-    let node = Node::new();
+fn connections_survive_changes_of_other_endpoints() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
-    let opened = super::support::parse("hold kept outside > 198.51.100.10:30080");
-    let checked = super::support::parse("check kept");
+    let opened = parse_flows("hold kept outside > 198.51.100.10:30080");
+    let checked = parse_flows("check kept");
     let mut session = ferrovia_lab::Session::new(&node.world);
     assert_eq!(
         session.run(opened.steps[0].flows(&["nft"])),
@@ -61,7 +61,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
         &["1.12"],
     ] {
         node.write("web.yaml", &web(pods));
-        // pod-d calls: it is nobody's endpoint.
+        // pod-d calls: it is not an endpoint.
         let endpoints: Vec<_> = pods
             .iter()
             .map(|pod| format!("10.244.{pod}:8080"))
@@ -82,7 +82,7 @@ fn a_connection_survives_what_does_not_concern_its_endpoint() {
 
 #[test]
 fn a_new_address_of_the_node_answers_node_ports() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     node.start();
     // `--nodeport-addresses=all` asks the kernel, so the set of addresses need not change; a range does.
@@ -107,9 +107,9 @@ fn a_new_address_of_the_node_answers_node_ports() {
 }
 
 #[test]
-fn a_minimum_period_holds_between_writes() {
+fn waits_for_the_minimum_period_between_writes() {
     const PERIOD: Duration = Duration::from_secs(3);
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let mut command = node.ferrovia();
     command

@@ -3,10 +3,12 @@
 use std::process::{Command, Output};
 
 use ferrovia_lab::Role;
-use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
 
-use super::support::{Node, service, web};
+use crate::FERROVIA;
 
 pub(crate) const SHAPE: [&str; 3] = [
     "--node-name=node-1",
@@ -19,7 +21,7 @@ pub(crate) fn text(output: &Output) -> String {
 }
 
 /// A command on the node's folder, with the daemon's settings.
-pub(crate) fn look(node: &Node, arguments: &[&str]) -> (i32, String) {
+pub(crate) fn look(node: &TestNode, arguments: &[&str]) -> (i32, String) {
     let output = node
         .ferrovia()
         .args(arguments)
@@ -35,8 +37,8 @@ pub(crate) fn look(node: &Node, arguments: &[&str]) -> (i32, String) {
 }
 
 /// A node whose rules were written once.
-pub(crate) fn written() -> Node {
-    let node = Node::new();
+pub(crate) fn written() -> TestNode {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let output = node.once();
     assert!(output.status.success(), "{}", text(&output));
@@ -80,17 +82,17 @@ fn a_trace_ends_with_a_code_for_its_outcome() {
 }
 
 #[test]
-fn a_trace_is_told_as_json() {
+fn prints_a_trace_as_json() {
     let node = written();
     let (_, said) = look(
         &node,
         &["trace", "-o", "json", "10.244.1.12", "10.96.0.10:80"],
     );
-    let told: Value = serde_json::from_str(&said).expect("it is JSON");
-    assert_eq!(told["outcome"], "delivered");
-    assert_eq!(told["service"]["name"], "web");
-    assert_eq!(told["endpoints"].as_array().map(Vec::len), Some(2));
-    let objects = told["kernel"].as_array().expect("the kernel was asked");
+    let printed: Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!(printed["outcome"], "delivered");
+    assert_eq!(printed["service"]["name"], "web");
+    assert_eq!(printed["endpoints"].as_array().map(Vec::len), Some(2));
+    let objects = printed["kernel"].as_array().expect("the kernel was asked");
     assert!(
         objects
             .iter()
@@ -106,12 +108,7 @@ fn without_privileges_a_trace_says_that_the_kernel_was_not_asked() {
         .world
         .exec(Role::Node, "setpriv")
         .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
-        .args([
-            env!("CARGO_BIN_EXE_ferrovia"),
-            "trace",
-            "node",
-            "10.96.0.10:80",
-        ])
+        .args([FERROVIA, "trace", "node", "10.96.0.10:80"])
         .args(["--node-name=node-1", "--manifests"])
         .arg(node.folder())
         .output()
@@ -145,7 +142,7 @@ fn a_plan_can_be_of_one_service() {
 }
 
 #[test]
-fn nonsense_is_answered_in_one_line() {
+fn reports_invalid_arguments_in_one_line() {
     let node = written();
     for (arguments, part) in [
         (
@@ -203,13 +200,13 @@ fn nonsense_is_answered_in_one_line() {
 /// Of a folder only what seems to matter is decoded, which must make no difference to the answer.
 #[test]
 fn a_trace_from_a_folder_misses_nothing() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     let at = |name: &str, ip: &str| {
         format!(
             "kind: Service\nmetadata: {{ name: {name} }}\nspec: {{ clusterIP: {ip}, ports: [{{ port: 80 }}] }}\n"
         )
     };
-    // Of two definitions the first counts, so nobody has 10.96.0.78.
+    // Of two definitions the first counts, so no Service has 10.96.0.78.
     node.write("a.yaml", &at("twice", "10.96.0.77"));
     node.write("b.yaml", &at("twice", "10.96.0.78"));
     node.write("odd.yaml", &at("odd", "10.96.000.079"));
@@ -247,13 +244,13 @@ fn a_trace_from_a_folder_misses_nothing() {
 
 #[test]
 fn objects_may_come_from_an_api_server() {
-    let server = ApiServer::start(Options::default()).expect("the server starts");
+    let server = ApiServer::start(ApiServerOptions::default()).expect("the server starts");
     let put = server.apply(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "web"},
         "spec": {"clusterIP": "10.96.0.10", "ports": [{"port": 80}]},
     }));
     put.expect("the object is good");
-    let output = Command::new(env!("CARGO_BIN_EXE_ferrovia"))
+    let output = Command::new(FERROVIA)
         .args([
             "trace",
             "10.244.1.12",

@@ -15,13 +15,10 @@
 //! - `command`: exit codes, messages, privileges
 //! - `cluster`: in the place of a kube-proxy
 //! - `owner`: two daemons on one node
-//! - `random`: any chain of changes ends like one full sync
 
 mod asking;
 mod cluster;
 mod command;
-#[path = "../common/mod.rs"]
-mod common;
 mod compare;
 mod counters;
 mod drift;
@@ -30,9 +27,10 @@ mod follow;
 mod inspect;
 mod iptables;
 mod owner;
-mod random;
 mod restart;
-mod support;
 mod takeover;
 mod upgrade;
 mod userspace;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");

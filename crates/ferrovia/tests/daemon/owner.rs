@@ -4,10 +4,13 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output};
 
-use ferrovia_lab::plain_http::{Reply, try_request};
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::daemon::{TestNode, answered_throughout, parse_flows};
+use ferrovia_lab::plain_http::{HttpResponse, try_request};
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Folder, Role, Session};
 
-use super::support::{Node, answered_throughout, parse, service, wait, web};
+use crate::FERROVIA;
 
 const WAITING: &str = "Waiting for another proxy to exit";
 const CONTINUING: &str = "The other proxy has exited";
@@ -15,13 +18,13 @@ const HEALTH: &str = "127.0.0.1:10266";
 
 /// A daemon beside the node's own, with other settings and servers.
 struct Second<'n> {
-    node: &'n Node,
+    node: &'n TestNode,
     folder: Folder,
     child: Child,
 }
 
 impl<'n> Second<'n> {
-    fn command(node: &Node) -> Command {
+    fn command(node: &TestNode) -> Command {
         let mut command = node.run_command();
         command.args([
             "--masquerade-all",
@@ -32,7 +35,7 @@ impl<'n> Second<'n> {
         command
     }
 
-    fn start(node: &'n Node, flags: &[&str]) -> Self {
+    fn start(node: &'n TestNode, flags: &[&str]) -> Self {
         let folder = Folder::new();
         let log = File::create(folder.join("log")).expect("the folder is writable");
         let child = Self::command(node)
@@ -58,7 +61,7 @@ impl<'n> Second<'n> {
         });
     }
 
-    fn get(&self, path: &str) -> Option<Reply> {
+    fn get(&self, path: &str) -> Option<HttpResponse> {
         let _inside = self.node.world.enter(Role::Node).expect("it can be");
         let address: SocketAddr = HEALTH.parse().expect("an address");
         try_request(address, "GET", path, &[], "").ok()
@@ -89,7 +92,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn a_second_daemon_waits_and_continues_when_the_first_is_killed() {
     for mode in ["nftables", "iptables"] {
-        let node = Node::new();
+        let node = TestNode::new(FERROVIA);
         let flag = format!("--proxy-mode={mode}");
         node.write("web.yaml", &web(&["1.10"]));
         let mut first = node.run_command();
@@ -99,7 +102,7 @@ fn a_second_daemon_waits_and_continues_when_the_first_is_killed() {
         let second = Second::start(&node, &[&flag]);
         second.wait_for_log(WAITING);
         let line = second.log();
-        let owner = format!("mode {mode}, pid {}, since 2", node.process());
+        let owner = format!("mode {mode}, pid {}, since 2", node.pid());
         assert!(line.contains(&owner), "no {owner:?} in\n{line}");
         second.wait_for_code("/livez", 200);
         second.wait_for_code("/healthz", 503);
@@ -132,12 +135,13 @@ fn a_second_daemon_waits_and_continues_when_the_first_is_killed() {
 /// As in a rolling update: the new pod starts while the old one still runs.
 #[test]
 fn no_connection_is_lost_when_the_first_is_replaced() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
     let mut session = Session::new(&node.world);
-    let opened = parse("hold kept outside > 198.51.100.10:30080\nhold inner pod-c > 10.96.0.10:80");
-    let checked = parse("check kept\ncheck inner");
+    let opened =
+        parse_flows("hold kept outside > 198.51.100.10:30080\nhold inner pod-c > 10.96.0.10:80");
+    let checked = parse_flows("check kept\ncheck inner");
     let none = Vec::<String>::new();
     assert_eq!(session.run(opened.steps[0].flows(&["nft"])), none);
     let second = Second::start(&node, &[]);
@@ -151,7 +155,7 @@ fn no_connection_is_lost_when_the_first_is_replaced() {
 
 #[test]
 fn a_second_daemon_exits_if_it_is_set_to() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
     let before = node.generation();
@@ -161,7 +165,7 @@ fn a_second_daemon_exits_if_it_is_set_to() {
         .expect("ferrovia can be started");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = said(&output);
-    let owner = format!("pid {}", node.process());
+    let owner = format!("pid {}", node.pid());
     assert!(said.contains("cannot proxy: another proxy"), "{said}");
     assert!(said.contains(&owner), "{said}");
     assert_eq!(node.generation(), before);
@@ -169,7 +173,7 @@ fn a_second_daemon_exits_if_it_is_set_to() {
 
 #[test]
 fn a_waiting_daemon_stops_when_asked() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
     let mut second = Second::start(&node, &[]);
@@ -187,10 +191,10 @@ fn a_waiting_daemon_stops_when_asked() {
 
 #[test]
 fn cleanup_refuses_while_a_daemon_runs_unless_forced() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
-    let owner = format!("pid {}", node.process());
+    let owner = format!("pid {}", node.pid());
     let run = |arguments: &[&str]| {
         let output = node.ferrovia().args(arguments).output();
         output.expect("ferrovia can be started")

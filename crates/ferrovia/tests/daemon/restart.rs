@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use super::support::{Node, service, web};
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::daemon::{TestNode, parse_flows};
+
+use crate::FERROVIA;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq";
 
 #[test]
-fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
-    let node = Node::new();
+fn rules_outlive_the_daemon_and_a_restart_writes_nothing() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.write(
         "more.yaml",
@@ -40,8 +43,8 @@ fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
 }
 
 #[test]
-fn what_changed_while_it_was_away_is_written_at_start() {
-    let node = Node::new();
+fn writes_changes_made_while_it_was_down_at_start() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.start();
     node.stop(libc::SIGKILL);
@@ -51,8 +54,8 @@ fn what_changed_while_it_was_away_is_written_at_start() {
 }
 
 #[test]
-fn killed_at_any_moment_it_comes_back_to_the_same_state() {
-    let node = Node::new();
+fn reaches_the_same_state_after_being_killed_at_any_moment() {
+    let node = TestNode::new(FERROVIA);
     for number in 0..400 {
         node.write(
             &format!("{number}.yaml"),
@@ -86,14 +89,13 @@ fn killed_at_any_moment_it_comes_back_to_the_same_state() {
 
 #[test]
 fn connections_survive_a_kill_and_a_restart() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.start();
     let mut session = ferrovia_lab::Session::new(&node.world);
-    let opened = super::support::parse(
-        "hold kept outside > 198.51.100.10:30080\nhold inner pod-c > 10.96.0.10:80",
-    );
-    let checked = super::support::parse("check kept\ncheck inner");
+    let opened =
+        parse_flows("hold kept outside > 198.51.100.10:30080\nhold inner pod-c > 10.96.0.10:80");
+    let checked = parse_flows("check kept\ncheck inner");
     assert_eq!(
         session.run(opened.steps[0].flows(&["nft"])),
         Vec::<String>::new()
@@ -111,8 +113,8 @@ fn connections_survive_a_kill_and_a_restart() {
 }
 
 #[test]
-fn what_a_broken_file_gave_before_survives_a_restart() {
-    let node = Node::new();
+fn keeps_rules_of_a_broken_file_across_a_restart() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     node.write("more.yaml", &service("more", 11, 30081, &["2.11"]));
     node.start();
@@ -127,7 +129,7 @@ fn what_a_broken_file_gave_before_survives_a_restart() {
     node.write("new.yaml", &service("new", 12, 30082, &["2.10"]));
     node.expect_soon("pod-c > 10.96.0.12:80 => 10.244.2.10:8080");
     node.expect(ANSWERS);
-    // Mended to something else: what nobody wants any more goes.
+    // Repaired to another state: rules that are no longer desired are removed.
     node.write("web.yaml", &service("other", 13, 30083, &["2.10"]));
     node.expect_soon("pod-c > 10.96.0.13:80 => 10.244.2.10:8080\npod-c > 10.96.0.10:80 => dropped");
 }

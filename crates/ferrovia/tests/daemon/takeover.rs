@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::support::{Node, answered_throughout, wait, web};
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::{TestNode, answered_throughout};
+use ferrovia_lab::waiting::wait;
+
+use crate::FERROVIA;
 
 /// kube-proxy's table for the same service, reduced to what it takes to serve it.
 const KUBE_PROXY_TABLE: &str = "
@@ -42,7 +46,7 @@ COMMIT
 
 #[test]
 fn from_its_nftables_mode_without_a_gap() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.feed("nft", &["-f", "-"], KUBE_PROXY_TABLE);
     node.write("web.yaml", &web(&["2.10"]));
     answered_throughout(&node, || {
@@ -71,7 +75,7 @@ fn from_its_nftables_mode_without_a_gap() {
 #[test]
 fn from_its_iptables_mode_without_a_gap() {
     for tool in ["iptables-nft", "iptables-legacy"] {
-        let node = Node::new();
+        let node = TestNode::new(FERROVIA);
         node.feed(
             &format!("{tool}-restore"),
             &["--noflush"],
@@ -113,7 +117,7 @@ fn from_its_iptables_mode_without_a_gap() {
 /// As in an image that holds nothing but the program.
 #[test]
 fn from_its_iptables_mode_without_any_tools() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     for tool in ["iptables-nft", "iptables-legacy"] {
         node.feed(
             &format!("{tool}-restore"),
@@ -164,9 +168,9 @@ fn from_its_iptables_mode_without_any_tools() {
 
 /// What a mode of ours wrote goes, though its names are kube-proxy's.
 #[test]
-fn cleanup_removes_what_every_mode_of_ours_wrote() {
+fn cleanup_removes_the_rules_of_every_mode() {
     for mode in ["iptables", "userspace"] {
-        let node = Node::new();
+        let node = TestNode::new(FERROVIA);
         node.write("web.yaml", &web(&["2.10"]));
         let mut command = node.run_command();
         command.arg(format!("--proxy-mode={mode}"));
@@ -197,8 +201,8 @@ fn cleanup_removes_what_every_mode_of_ours_wrote() {
 
 /// A kube-proxy that runs has taken our chains over. Where its process cannot be seen, its ports can.
 #[test]
-fn cleanup_does_not_break_a_kube_proxy_that_runs() {
-    let node = Node::new();
+fn cleanup_does_not_break_a_running_kube_proxy() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     assert!(node.once_with(&["--proxy-mode=iptables"]).status.success());
     let before = node.on_node("iptables-nft-save", &["-t", "nat"]);
@@ -229,7 +233,7 @@ fn cleanup_does_not_break_a_kube_proxy_that_runs() {
 }
 
 /// Runs `ferrovia cleanup`, which must succeed; answers with what it printed.
-fn cleanup(node: &Node, arguments: &[&str]) -> String {
+fn cleanup(node: &TestNode, arguments: &[&str]) -> String {
     let output = node
         .ferrovia()
         .arg("cleanup")
@@ -242,7 +246,7 @@ fn cleanup(node: &Node, arguments: &[&str]) -> String {
 
 #[test]
 fn cleanup_leaves_kube_proxy_alone_unless_asked() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.feed("nft", &["-f", "-"], KUBE_PROXY_TABLE);
     node.feed("iptables-nft-restore", &["--noflush"], KUBE_PROXY_CHAINS);
     let said = cleanup(&node, &[]);
@@ -264,8 +268,8 @@ fn cleanup_leaves_kube_proxy_alone_unless_asked() {
 }
 
 #[test]
-fn cleanup_without_tools_removes_what_it_can_and_says_what_it_cannot() {
-    let node = Node::new();
+fn cleanup_without_tools_reports_what_it_cannot_remove() {
+    let node = TestNode::new(FERROVIA);
     for tool in ["iptables-nft", "iptables-legacy"] {
         let restore = format!("{tool}-restore");
         node.feed(&restore, &["--noflush"], KUBE_PROXY_CHAINS);

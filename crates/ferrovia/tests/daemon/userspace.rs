@@ -4,9 +4,12 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 use std::time::Duration;
 
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::daemon::{OWNER_TABLE, TestNode, parse_flows};
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Role, Session};
 
-use super::support::{Node, OWNER_TABLE, parse, service, wait, web};
+use crate::FERROVIA;
 
 /// A port that was taken is tried again now and then.
 const NEXT_TRY: Duration = Duration::from_secs(180);
@@ -23,26 +26,26 @@ outside > [2001:db8:51::10]:30080 => [fd00:10:244:2::10]:8080 masq
 node > [::1]:30080 => [fd00:10:244:2::10]:8080 masq";
 
 /// A node whose kubelet uses the nft tools.
-fn node() -> Node {
-    let node = Node::new();
+fn node() -> TestNode {
+    let node = TestNode::new(FERROVIA);
     let word = ["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
     node.on_node("iptables-nft", &word);
     node
 }
 
-fn in_mode(node: &Node, mode: &str) -> Command {
+fn in_mode(node: &TestNode, mode: &str) -> Command {
     let mut command = node.run_command();
     command.arg(format!("--proxy-mode={mode}"));
     command
 }
 
-fn start(node: &Node, command: Command) {
+fn start(node: &TestNode, command: Command) {
     node.spawn(command);
     node.wait_until_ready();
 }
 
 /// The rules that mention portals.
-fn portals(node: &Node) -> String {
+fn portals(node: &TestNode) -> String {
     let saved = node.on_node("iptables-nft-save", &[]) + &node.on_node("ip6tables-nft-save", &[]);
     let ours = saved
         .lines()
@@ -58,7 +61,7 @@ fn udp(name: &str, number: u32, node_port: u32) -> String {
 }
 
 /// The port that the proxy of the only TCP service listens on, for IPv4.
-fn proxy_port(node: &Node) -> String {
+fn proxy_port(node: &TestNode) -> String {
     let rules = node.on_node("iptables-nft", &["-t", "nat", "-S", "KUBE-PORTALS-HOST"]);
     let mut of_tcp = rules.lines().filter(|rule| rule.contains("-p tcp"));
     let port = of_tcp.find_map(|rule| {
@@ -82,7 +85,7 @@ fn portals_come_back_after_a_restart() {
     node.write("dns.yaml", &udp("dns", 53, 30053));
     node.expect_soon("pod-c > 10.96.0.53:80/udp => 10.244.2.10:8080 masq");
     let mut session = Session::new(&node.world);
-    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows(&["userspace"]));
+    let mut run = |flows: &str| session.run(parse_flows(flows).steps[0].flows(&["userspace"]));
     assert_eq!(
         run("hold kept pod-c > 10.96.0.53:80/udp"),
         Vec::<String>::new()
@@ -114,7 +117,7 @@ fn portals_come_back_after_a_restart() {
 }
 
 #[test]
-fn with_all_ports_taken_the_others_are_served() {
+fn serves_other_services_when_all_proxy_ports_are_in_use() {
     let node = node();
     node.write("a.yaml", &web(&["2.10"]));
     let mut command = in_mode(&node, "userspace");
@@ -136,7 +139,7 @@ fn from_the_kernels_modes_and_back() {
     let node = node();
     node.write("web.yaml", &web(&["2.10"]));
     start(&node, in_mode(&node, "iptables"));
-    let gone = |what: fn(&Node) -> String| {
+    let gone = |what: fn(&TestNode) -> String| {
         wait(|| match what(&node) {
             left if left.is_empty() => Ok(()),
             left => Err(left),
@@ -169,7 +172,7 @@ fn from_the_kernels_modes_and_back() {
 
 #[test]
 fn bound_portals_need_no_rules() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let bound = || {
         let mut command = in_mode(&node, "userspace");
@@ -185,7 +188,7 @@ fn bound_portals_need_no_rules() {
     node.on_node("ip", &["address", "add", "198.51.100.12/32", "dev", "lo"]);
     node.expect_soon("node > 198.51.100.12:30080 => 10.244.2.10:8080 masq");
     node.expect("pod-c > 10.96.0.10:30080 => refused");
-    // Addresses are there from before, and a port that nobody has is refused.
+    // The addresses exist already, and a closed port is refused.
     node.stop(libc::SIGKILL);
     node.expect("pod-c > 10.96.0.10:80 => refused");
     node.write("web.yaml", &service("web", 12, 30080, &["2.10"]));
@@ -210,8 +213,8 @@ fn bound_portals_need_no_rules() {
 }
 
 #[test]
-fn a_port_on_loopback_that_is_taken_is_told_and_tried_again() {
-    let node = Node::new();
+fn reports_and_retries_a_loopback_port_in_use() {
+    let node = TestNode::new(FERROVIA);
     let taken = {
         let _inside = node
             .world
@@ -245,7 +248,7 @@ fn a_port_on_loopback_that_is_taken_is_told_and_tried_again() {
 
 #[test]
 fn node_ports_do_not_answer_on_loopback_unless_asked_for() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let mut command = in_mode(&node, "nftables");
     command.arg("--iptables-localhost-nodeports=false");
@@ -254,8 +257,8 @@ fn node_ports_do_not_answer_on_loopback_unless_asked_for() {
 }
 
 #[test]
-fn without_the_tools_there_is_one_clear_error() {
-    let node = Node::new();
+fn reports_missing_tools() {
+    let node = TestNode::new(FERROVIA);
     let mut command = in_mode(&node, "userspace");
     let output = command
         .env("PATH", node.folder())
@@ -267,8 +270,8 @@ fn without_the_tools_there_is_one_clear_error() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_named() {
-    let node = Node::new();
+fn reports_a_missing_interface() {
+    let node = TestNode::new(FERROVIA);
     let mut command = in_mode(&node, "userspace");
     command.args(["--userspace-portals=bind", "--userspace-interface=nowhere0"]);
     let output = command.output().expect("ferrovia can be started");
@@ -278,7 +281,7 @@ fn an_interface_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_process_that_ends_at_once_serves_nobody() {
+fn rejects_once_in_userspace_mode() {
     let node = node();
     let mut command = in_mode(&node, "userspace");
     let output = command.arg("--once").output();
@@ -290,8 +293,8 @@ fn a_process_that_ends_at_once_serves_nobody() {
 }
 
 #[test]
-fn a_bound_port_that_is_taken_is_told_and_tried_again() {
-    let node = Node::new();
+fn reports_and_retries_a_bind_portal_port_in_use() {
+    let node = TestNode::new(FERROVIA);
     let taken = {
         let _inside = node
             .world

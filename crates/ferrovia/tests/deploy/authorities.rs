@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions};
 
 use super::support::{FERROVIA, Folder, run};
 
@@ -25,15 +25,18 @@ fn assert_works(kubeconfig: &Path) {
 
 #[test]
 fn a_server_without_encryption_needs_none() {
-    let (server, folder) = (ApiServer::start(Options::default()).unwrap(), Folder::new());
+    let (server, folder) = (
+        ApiServer::start(ApiServerOptions::default()).unwrap(),
+        Folder::new(),
+    );
     assert_works(&server.kubeconfig(folder.path()).unwrap());
 }
 
 #[test]
 fn a_server_with_a_certificate_needs_one_that_is_named() {
-    let options = Options {
+    let options = ApiServerOptions {
         tls: true,
-        ..Options::default()
+        ..ApiServerOptions::default()
     };
     let (server, folder) = (ApiServer::start(options).unwrap(), Folder::new());
     let kubeconfig = server.kubeconfig(folder.path()).unwrap();

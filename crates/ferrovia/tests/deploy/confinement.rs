@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions};
 use ferrovia_lab::waiting::{SOON, wait_until};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
@@ -128,11 +128,11 @@ fn get(port: u16, page: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// The calls of somebody who asks an API server over TLS.
+/// The system calls of a client of an API server over TLS.
 fn client() -> Calls {
-    let server = ApiServer::start(Options {
+    let server = ApiServer::start(ApiServerOptions {
         tls: true,
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
     .unwrap();
     let folder = Folder::new();

@@ -65,7 +65,7 @@ fn list<'v>(kustomization: &'v Value, field: &str) -> &'v [Value] {
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// By which field the API tells the elements of these lists apart; other lists are replaced.
+/// The merge key of these lists; other lists are replaced.
 fn key(list: &str) -> Option<&'static str> {
     match list {
         "containers" | "initContainers" | "volumes" | "env" => Some("name"),

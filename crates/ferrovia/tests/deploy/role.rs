@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions};
 use serde_json::Value;
 
 use super::support::{FERROVIA, Folder, find, succeed, text};
@@ -33,7 +33,7 @@ fn allowed() -> BTreeSet<Right> {
 
 /// Lists are asked for as watches that begin with everything, and as lists where the server cannot do that.
 fn asked() -> BTreeSet<Right> {
-    let server = ApiServer::start(Options::default()).unwrap();
+    let server = ApiServer::start(ApiServerOptions::default()).unwrap();
     let folder = Folder::new();
     let kubeconfig = server.kubeconfig(folder.path()).unwrap();
     succeed(
@@ -61,7 +61,7 @@ fn asked() -> BTreeSet<Right> {
 #[test]
 fn the_role_allows_what_is_asked_for_and_nothing_else() {
     let mut needed = asked();
-    // Posted only when there is something to tell: `tests/kube/notices.rs` shows the request.
+    // Posted only when there is something to report: `tests/kube/notices.rs` shows the request.
     needed.insert(("events.k8s.io".into(), "events".into(), "create".into()));
     assert_eq!(allowed(), needed);
 }

@@ -1,7 +1,7 @@
 //! With the configuration file of a cluster and the objects of its API server.
 
 use ferrovia_lab::Role;
-use ferrovia_lab::apiserver::{ApiServer, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions};
 use serde_json::json;
 
 use super::support::{Patient, Report, WEB};
@@ -21,7 +21,7 @@ impl Cluster {
                 .world
                 .enter(Role::Node)
                 .expect("the node can be entered");
-            ApiServer::start(Options::default()).expect("the API server starts")
+            ApiServer::start(ApiServerOptions::default()).expect("the API server starts")
         };
         let service = json!({
             "apiVersion": "v1", "kind": "Service",

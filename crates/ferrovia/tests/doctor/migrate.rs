@@ -74,7 +74,7 @@ fn nothing_changes_for_a_plain_service() {
 }
 
 #[test]
-fn a_kube_proxys_fallback_is_told_whatever_its_configuration_says() {
+fn reports_a_kube_proxys_fallback_regardless_of_its_configuration() {
     let patient = Patient::new();
     let local = WEB.replace(
         "type: NodePort",

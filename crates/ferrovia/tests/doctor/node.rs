@@ -57,7 +57,7 @@ fn settings_of_the_node_are_read_in_its_namespace() {
 }
 
 #[test]
-fn interfaces_that_take_larger_packets_than_the_way_out_are_told() {
+fn reports_interfaces_with_a_larger_mtu_than_the_uplink() {
     let patient = Patient::new();
     patient.run("ip link set uplink mtu 1400");
     let report = patient.examine(&[]);

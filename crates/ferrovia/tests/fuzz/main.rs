@@ -1,25 +1,23 @@
-//! Every parser of the program against inputs that nobody would send, from corpora of inputs that somebody did. What reads the kernel's
-//! messages and the API server's answers is tried beside the code (`hostile`).
+//! All parsers of the program with mutated inputs of a corpus. Parsers of kernel messages and API server responses are fuzzed beside their
+//! code (`hostile`).
 //!
-//! - `manifests`: files of objects, and what becomes of those objects down to the rules
-//! - `texts`: configuration files, and what `iptables-save` and `ipset save` print
+//! - `manifests`: manifest files, and the rules of their objects
+//! - `texts`: configuration files, and the output of `iptables-save` and `ipset save`
 //! - `requests`: the daemon's servers
 //!
-//! `FUZZ_SECONDS=60 cargo test -p ferrovia --test fuzz` tries for longer; a failure says how to repeat it.
+//! `FUZZ_SECONDS=60 cargo test -p ferrovia --test fuzz` runs longer; a failure prints how to reproduce it.
 
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on should fail there"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod manifests;
 mod requests;
-#[allow(dead_code, reason = "the daemon's tests use more of it")]
-#[path = "../daemon/support.rs"]
-mod support;
 mod texts;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
 
 use std::path::{Path, PathBuf};
 

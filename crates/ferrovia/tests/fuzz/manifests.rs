@@ -1,9 +1,10 @@
-//! Files of objects: an error always points into the file, and objects that could be read never make rules that a kernel would refuse.
+//! Manifest files: an error always has a position in the file, and valid objects never result in rules that the kernel would reject.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
+use clap::Parser as _;
+use ferrovia::cli::ShapeFlags;
 use ferrovia::source::manifest::decode::{Format, decode};
 use ferrovia_core::desired::{Builder, Settings};
 use ferrovia_core::dialect::{iptables, nft};
@@ -12,13 +13,13 @@ use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::{Found, Planner as _};
 use ferrovia_core::store::{Event, Store};
-use ferrovia_lab::fuzz::Target;
+use ferrovia_core::wire::Kind;
+use ferrovia_lab::fuzz::FuzzTarget;
 use ferrovia_lab::layout::NODE_ADDRESSES;
 
-use super::common::objects::Objects;
-use super::{common, corpus};
+use super::corpus;
 
-/// Pieces that mean something to the parsers, and to what comes after them.
+/// Tokens of the parsers and of later stages.
 const PIECES: &[&[u8]] = &[
     b"---\n",
     b"...\n",
@@ -63,26 +64,47 @@ const PIECES: &[&[u8]] = &[
 ];
 
 #[test]
-fn hostile_files_give_objects_or_an_error_inside_the_file() {
+fn mutated_files_give_objects_or_an_error_with_a_position() {
     let folder = corpus("manifest");
-    let target = Target {
+    let target = FuzzTarget {
         name: "manifests",
         corpus: &folder,
         pieces: PIECES,
         longest: 16 * 1024,
     };
-    let settings = common::settings(&BTreeMap::new());
+    let settings = default_settings();
     target.run(|seed, bytes| {
         let format = Format::of(Path::new(&seed.name)).unwrap();
         let objects = check(bytes, format);
         if !objects.is_empty() {
-            rules_are_right(&settings, objects);
+            check_rules(&settings, objects);
         }
     });
 }
 
+/// The flags of `ferrovia run` that settings are made from.
+#[derive(clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    shape: ShapeFlags,
+}
+
+fn default_settings() -> Settings {
+    let flags = Flags::parse_from(["fuzz", "--node-name=node-1"]);
+    flags.shape.settings().unwrap()
+}
+
+/// The events of a cluster with a Node and no Services.
+fn empty_cluster() -> Vec<Event> {
+    const NODE: &str = "{ kind: Node, metadata: { name: node-1 }, status: { addresses: [
+        { type: InternalIP, address: 198.51.100.10 }, { type: InternalIP, address: '2001:db8:51::10' }] } }";
+    let node = decode(NODE.as_bytes(), Format::Yaml).unwrap();
+    let applied = node.into_iter().map(|node| Event::Applied(node.object));
+    applied.chain(Kind::ALL.map(Event::Listed)).collect()
+}
+
 fn check(bytes: &[u8], format: Format) -> Vec<Event> {
-    // To YAML a carriage return alone ends a line, too.
+    // In YAML a carriage return alone ends a line, too.
     let is_end = |byte: &&u8| matches!(**byte, b'\n' | b'\r');
     let lines = 1 + bytes.iter().filter(is_end).count();
     match decode(bytes, format) {
@@ -108,13 +130,12 @@ fn check(bytes: &[u8], format: Format) -> Vec<Event> {
     }
 }
 
-/// Strict stand-ins for the kernel take what both modes make of the objects.
-fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
+/// Strict simulators of the kernel accept the plans of both modes.
+fn check_rules(settings: &Settings, objects: Vec<Event>) {
     let mut store = Store::new(&settings.node_name);
     let mut builder = Builder::new(settings.clone());
     let addresses: [IpAddr; 4] = NODE_ADDRESSES;
-    let start = Objects::default().start().into_iter();
-    for event in start.chain(objects) {
+    for event in empty_cluster().into_iter().chain(objects) {
         for warning in store.handle(event) {
             one_line(&warning.to_string());
         }
@@ -141,7 +162,7 @@ fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
     }
 }
 
-/// Goes into a log.
+/// Asserts that a text fits on one line of a log.
 fn one_line(text: &str) {
     assert!(!text.contains(char::is_control), "{text:?}");
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use ferrovia::serve::admin::client::Client;
 use ferrovia_lab::Role;
-use ferrovia_lab::fuzz::Target;
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::fuzz::FuzzTarget;
 
 use super::corpus;
-use super::support::{Node, web};
+use crate::FERROVIA;
 
 /// Health checks, metrics, and the page.
 const SERVERS: [&str; 3] = ["127.0.0.1:10256", "127.0.0.1:10249", "127.0.0.1:10247"];
@@ -21,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 #[test]
 fn hostile_requests_end_nothing() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10", "2.10"]));
     let socket = node.folder().with_extension("sock");
     let mut command = node.run_command();
@@ -34,7 +36,7 @@ fn hostile_requests_end_nothing() {
     node.spawn(command);
     node.wait_until_ready();
     let folder = corpus("requests");
-    let target = Target {
+    let target = FuzzTarget {
         name: "requests",
         corpus: &folder,
         pieces: &[
@@ -101,7 +103,7 @@ fn exchange<S: Read + Write>(
     }
 }
 
-fn still_well(node: &Node, socket: &Path) {
+fn still_well(node: &TestNode, socket: &Path) {
     assert!(node.is_running());
     let log = node.log();
     assert!(!log.contains("panicked"), "{log}");

@@ -6,14 +6,14 @@ use ferrovia::config::decode::decode;
 use ferrovia_core::dialect::iptables::{Commits, canonical, leftovers, parse};
 use ferrovia_core::family::Family;
 use ferrovia_host::survey::chains::of_saved;
-use ferrovia_lab::fuzz::Target;
+use ferrovia_lab::fuzz::FuzzTarget;
 
 use super::corpus;
 
 #[test]
 fn hostile_configuration_is_read_or_refused() {
     let folder = corpus("config");
-    let target = Target {
+    let target = FuzzTarget {
         name: "configuration",
         corpus: &folder,
         pieces: &[
@@ -52,7 +52,7 @@ fn hostile_configuration_is_read_or_refused() {
 #[test]
 fn hostile_listings_are_read_as_far_as_they_make_sense() {
     let folder = corpus("save");
-    let target = Target {
+    let target = FuzzTarget {
         name: "listings",
         corpus: &folder,
         pieces: &[

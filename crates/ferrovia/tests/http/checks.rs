@@ -211,7 +211,7 @@ fn each_family_has_its_own_count_on_the_same_port() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_once_and_tried_again() {
+fn reports_a_port_in_use_once_and_retries() {
     let ip = &*own_ip(14);
     let world = world(MINUTE);
     let taken = TcpListener::bind(at(ip, 0)).unwrap();
@@ -270,7 +270,7 @@ fn there_may_be_thousands() {
             checks: Arc::new(checks),
         },
     );
-    // Somebody else may have one of these ports; then we are told.
+    // Another process may use one of these ports; then that is reported.
     let open = || {
         let open = ports.clone();
         open.filter(|port| is_open(SocketAddr::new(ip, *port)))

@@ -314,7 +314,7 @@ fn the_series_of_services_are_limited() {
 }
 
 #[test]
-fn a_client_that_does_not_read_hinders_nobody() {
+fn a_client_that_does_not_read_does_not_block_others() {
     use std::io::Write;
     let runtime = Runtime::start();
     let pages = many_pages(100_000);

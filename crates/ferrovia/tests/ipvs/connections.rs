@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::{SOON, wait};
 use ferrovia_lab::{Pod, Protocol, Role};
 
 use crate::stage::{Manifest, Stage, at, expect_alive};
-use crate::support::{SOON, wait};
 
 pub(crate) const TESTS: [Test; 4] = [
     (
@@ -62,7 +62,7 @@ fn affinity_is_kept_and_forgotten() {
         connections if connections.contains(VIP) => Err(connections),
         _ => Ok(()),
     });
-    // Both are forgotten, and the turn is where it was: whoever comes first is led to the first.
+    // Both entries have expired, and round-robin continues where it was: the first client gets the first endpoint.
     assert_eq!(call(Role::PodD), first);
     assert_eq!(call(Role::PodC), other);
 }

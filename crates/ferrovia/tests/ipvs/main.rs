@@ -16,11 +16,11 @@ mod others;
 mod schedulers;
 mod settings;
 mod stage;
-#[allow(dead_code, reason = "the daemon's other tests use more of it")]
-#[path = "../daemon/support.rs"]
-mod support;
 mod switch;
 mod takeover;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
 
 use std::process::ExitCode;
 

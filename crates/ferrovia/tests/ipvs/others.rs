@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Folder, Pod};
 
 use crate::stage::{Manifest, Stage};
-use crate::support::{wait, web};
 
 pub(crate) const TESTS: [Test; 5] = [
     (
@@ -22,7 +23,7 @@ pub(crate) const TESTS: [Test; 5] = [
     ("others: no IPVS", no_ipvs),
 ];
 
-/// Virtual servers of somebody: at an address that is no service's, and at one of the node's with a port that is no node port.
+/// Foreign virtual servers: at an address of no Service, and at a node address with a port that is not a node port.
 const SERVERS: &str = "-A -t 192.0.2.200:80 -s wlc
 -a -t 192.0.2.200:80 -r 10.244.1.10:8080 -m -w 5
 -A -t 198.51.100.10:81 -s rr
@@ -108,7 +109,7 @@ fn a_device_with_our_name() {
     let node = &stage.node;
     node.on_node("ip", &["link", "add", "kube-ipvs0", "type", "bridge"]);
     node.write("web.yaml", &web(&["2.10"]));
-    // To whoever cleans up it is nothing of ours.
+    // `ferrovia cleanup` does not consider it ours.
     let cleanup = node.ferrovia().args(["cleanup", "--kube-proxy"]).output();
     let cleanup = cleanup.unwrap();
     assert!(cleanup.status.success(), "{cleanup:?}");

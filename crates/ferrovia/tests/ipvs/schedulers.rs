@@ -170,7 +170,7 @@ fn kept_by_weight(stage: &Stage, vip: &str) {
     assert_eq!(to_the_heavy(&kept), 3, "{kept:?}");
 }
 
-/// A destination address has one endpoint, whoever calls, as long as that has not too much to do.
+/// All clients of a destination address get the same endpoint, unless it is overloaded.
 fn one_for_all(stage: &Stage, vip: &str) {
     let callers = [Role::PodC, Role::PodD, Role::PodB, Role::PodC];
     let calls = callers.map(|from| stage.call(Protocol::Tcp, from, vip));

@@ -1,13 +1,13 @@
-//! What is asked of the mode by flags, and what it tells by metrics.
+//! Flags and metrics of the mode.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Pod, Role};
 
 use crate::stage::{Manifest, Stage};
-use crate::support::wait;
 
 pub(crate) const TESTS: [Test; 3] = [
     ("settings: all of them", all_of_them),
@@ -118,7 +118,7 @@ fn connections_are_counted() {
     });
 }
 
-/// What the daemon tells whoever scrapes it.
+/// The daemon's metrics.
 fn metrics(stage: &Stage) -> String {
     let _inside = stage.node.world.enter(Role::Node).unwrap();
     let mut stream = TcpStream::connect("127.0.0.1:10249").unwrap();

@@ -7,9 +7,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ferrovia_lab::client::{Call, Caller};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Outcome, Pod, Protocol, Role};
 
-use crate::support::{Node, wait};
+use crate::FERROVIA;
 
 /// Much longer than an answer takes, on whatever machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -18,13 +20,15 @@ const TARGET_PORT: u16 = 8080;
 
 /// A node and its daemon.
 pub(crate) struct Stage {
-    pub(crate) node: Node,
+    pub(crate) node: TestNode,
 }
 
 impl Stage {
-    /// A node where nobody has said which iptables tools to use: the daemon has to find out that this kernel has only the one kind's rules.
+    /// A node without a hint which iptables tools to use: the daemon must detect that this kernel supports only the legacy tools.
     pub(crate) fn new() -> Self {
-        Self { node: Node::new() }
+        Self {
+            node: TestNode::new(FERROVIA),
+        }
     }
 
     /// The daemon's command line in a mode.
@@ -118,7 +122,7 @@ impl Stage {
 
 /// The connection still works.
 pub(crate) fn expect_alive(call: &mut Call) {
-    call.again(PATIENCE).unwrap();
+    call.repeat(PATIENCE).unwrap();
 }
 
 /// Where a pod answers.

@@ -1,9 +1,11 @@
 //! From the iptables mode and back, under traffic.
 
+use ferrovia_lab::daemon::answered_throughout;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 
 use crate::stage::{Stage, expect_alive};
-use crate::support::{answered_throughout, wait, web};
 
 pub(crate) const TESTS: [Test; 1] = [("switch: to iptables and back", to_the_other_mode_and_back)];
 

@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::answered_throughout;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::uml::suite::Test;
+use ferrovia_lab::waiting::wait;
 
 use crate::stage::{Stage, expect_alive};
-use crate::support::{answered_throughout, wait, web};
 
 pub(crate) const TESTS: [Test; 1] = [(
     "takeover: from a kube-proxy, and on to iptables",
@@ -113,7 +115,7 @@ fn from_a_kube_proxy_and_on() {
     // Its sets are used as they are.
     let cluster_ips = "create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536";
     assert!(sets.contains(cluster_ips), "{sets}");
-    expect_no_strangers(&stage);
+    expect_no_foreign_objects(&stage);
 
     // In another mode nothing of it stays, once its connections have ended.
     node.stop(libc::SIGTERM);
@@ -132,11 +134,11 @@ fn from_a_kube_proxy_and_on() {
     assert_eq!(stage.servers(), "");
     assert_eq!(node.on_node("ipset", &["list", "-n"]), "");
     node.expect(ANSWERS);
-    expect_no_strangers(&stage);
+    expect_no_foreign_objects(&stage);
 }
 
-/// The log does not call what is ours, or was a kube-proxy's, somebody else's.
-fn expect_no_strangers(stage: &Stage) {
+/// The log does not report our own or a kube-proxy's objects as foreign.
+fn expect_no_foreign_objects(stage: &Stage) {
     let log = stage.node.log();
     assert!(!log.contains("somebody else"), "{log}");
 }

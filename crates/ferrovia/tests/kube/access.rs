@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use ferrovia::source::kube::{Api, ApiAccess, Unobserved};
 use ferrovia_lab::Folder;
-use ferrovia_lab::apiserver::{ApiServer, Auth, End, Kind, Options};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, End, Kind};
 
-use super::support::{Source, Told, runtime, server, service, times, wait_until, web};
+use super::support::{Received, Source, runtime, server, service, times, wait_until, web};
 
 fn with_auth(tls: bool, auth: Auth) -> ApiServer {
-    let server = server(Options {
+    let server = server(ApiServerOptions {
         tls,
         auth,
-        ..Options::default()
+        ..ApiServerOptions::default()
     });
     server.apply(service("web", 80)).unwrap();
     server
@@ -34,7 +34,7 @@ fn access(kubeconfig: PathBuf) -> ApiAccess {
 
 fn assert_works(server: &ApiServer, kubeconfig: PathBuf) -> Source {
     let source = Source::start(access(kubeconfig), times());
-    source.wait(|told| told.is_listed() && told.has(&web("web")));
+    source.wait(|received| received.is_listed() && received.has(&web("web")));
     assert!(
         server
             .requests()
@@ -45,13 +45,13 @@ fn assert_works(server: &ApiServer, kubeconfig: PathBuf) -> Source {
 }
 
 #[test]
-fn a_client_certificate_opens_the_door() {
+fn authenticates_with_a_client_certificate() {
     let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
     assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
 
 #[test]
-fn a_token_opens_the_door() {
+fn authenticates_with_a_token() {
     let (server, folder) = (with_auth(true, Auth::Token), Folder::new());
     assert_works(&server, server.kubeconfig(folder.path()).unwrap());
 }
@@ -72,14 +72,14 @@ fn a_client_certificate_that_changes_is_read_again() {
     let mut times = times();
     times.credentials = Duration::ZERO;
     let source = Source::start(access(kubeconfig), times);
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     // As the kubelet and kubeadm do before the old one expires.
     server.renew_client_certificate().unwrap();
     server.kubeconfig(folder.path()).unwrap();
     let newest = server.client_certificate();
     server.reset_connections();
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     let resumed = server.requests();
     let shown = resumed.iter().rev().find_map(|r| r.certificate.clone());
     assert_eq!(shown, Some(newest));
@@ -87,11 +87,11 @@ fn a_client_certificate_that_changes_is_read_again() {
 
 #[test]
 fn a_server_at_an_ipv6_address_is_reached() {
-    let server = server(Options {
+    let server = server(ApiServerOptions {
         listen: "[::1]:0".parse().unwrap(),
         tls: true,
         auth: Auth::Token,
-        ..Options::default()
+        ..ApiServerOptions::default()
     });
     server.apply(service("web", 80)).unwrap();
     let folder = Folder::new();
@@ -115,12 +115,12 @@ fn a_changed_token_is_used_before_the_old_one_is_refused() {
     let mut times = times();
     times.credentials = Duration::ZERO;
     let source = Source::start(access(kubeconfig), times);
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     server.rotate_token();
     server.kubeconfig(folder.path()).unwrap();
     server.end_watches(Kind::Service, End::Clean);
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert!(
         server
             .requests()
@@ -160,12 +160,12 @@ fn rotate(server: &ApiServer, source: &Source, publish: impl FnOnce()) {
     server.rotate_token();
     publish();
     server.reset_connections();
-    // Told on the old connection, the change would need no new token.
+    // Received on the old connection, the change would need no new token.
     server
         .wait_until(|server| server.requests().iter().any(|r| r.user.is_none()))
         .unwrap();
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     let refused = server
         .requests()
         .iter()
@@ -175,7 +175,7 @@ fn rotate(server: &ApiServer, source: &Source, publish: impl FnOnce()) {
 }
 
 #[test]
-fn without_new_credentials_we_keep_asking() {
+fn keeps_retrying_without_new_credentials() {
     let (server, folder) = (with_auth(false, Auth::TokenFile), Folder::new());
     let source = assert_works(&server, server.kubeconfig(folder.path()).unwrap());
     server.rotate_token();
@@ -183,11 +183,11 @@ fn without_new_credentials_we_keep_asking() {
     server.apply(service("web", 81)).unwrap();
     source.wait_seen(|seen| seen.codes.iter().filter(|code| **code == Some(401)).count() > 8);
     server.kubeconfig(folder.path()).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
 }
 
 #[test]
-fn an_unknown_authority_is_refused_unless_told_otherwise() {
+fn refuses_an_unknown_authority_unless_configured() {
     let (server, folder) = (with_auth(true, Auth::None), Folder::new());
     let other = with_auth(true, Auth::None);
     other.kubeconfig(folder.path()).unwrap();
@@ -211,7 +211,7 @@ fn an_unknown_authority_is_refused_unless_told_otherwise() {
 }
 
 #[test]
-fn the_master_address_wins() {
+fn the_master_address_takes_precedence() {
     let (server, folder) = (with_auth(true, Auth::ClientCertificate), Folder::new());
     let written = server.kubeconfig(folder.path()).unwrap();
     let text = fs::read_to_string(&written).unwrap();
@@ -222,7 +222,7 @@ fn the_master_address_wins() {
     let mut access = access(elsewhere);
     access.master = Some(server.url());
     let source = Source::start(access, times());
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_proxy_is_used() {
 }
 
 #[test]
-fn a_broken_exec_plugin_is_named_but_not_quoted() {
+fn reports_a_failed_exec_plugin_without_its_output() {
     let folder = Folder::new();
     let cases = [
         ("echo S3CRET; exit 3", "ended with exit status: 3"),
@@ -300,7 +300,7 @@ fn a_plugin_that_hangs_later_costs_one_run_at_a_time_and_no_thread() {
     let mut times = times();
     times.answer = Duration::from_secs(1);
     let source = Source::start(access(kubeconfig), times);
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     server.rotate_token();
     server.reset_connections();
     let count = || fs::read_to_string(&runs).map_or(0, |runs| runs.lines().count());
@@ -341,11 +341,11 @@ fn a_plugin_runs_again_before_its_token_expires_and_not_sooner() {
     );
     let kubeconfig = write_kubeconfig(&folder, &server.url(), "tls-server-name: a", PLUGIN);
     let source = Source::start(access(kubeconfig.clone()), times());
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     for port in 81..85 {
         server.end_watches(Kind::Service, End::Clean);
         server.apply(service("web", port)).unwrap();
-        source.wait(|told| told.is(&web("web"), &port.to_string()));
+        source.wait(|received| received.is(&web("web"), &port.to_string()));
     }
     let count = || fs::read_to_string(&runs).unwrap().lines().count();
     assert_eq!(count(), 1);
@@ -357,7 +357,7 @@ fn a_plugin_runs_again_before_its_token_expires_and_not_sooner() {
         &plugin_output(&server.token(), Some(&soon.to_string())),
     );
     let source = Source::start(access(kubeconfig), times());
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     wait_until(|| {
         server.end_watches(Kind::Service, End::Clean);
         std::thread::sleep(Duration::from_millis(100));

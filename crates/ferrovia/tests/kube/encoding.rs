@@ -7,22 +7,24 @@ use ferrovia_core::wire::protobuf::{
     EnvelopeMessage, MAGIC, MetadataMessage, RawMessage, ServiceMessage, StatusMessage,
     WatchEventMessage,
 };
-use ferrovia_lab::apiserver::{ApiServer, Fault, Kind, Options, StreamingLists, Target, sample};
+use ferrovia_lab::apiserver::{
+    ApiServer, ApiServerOptions, Fault, FaultTarget, Kind, WatchListSupport, sample,
+};
 use http::StatusCode;
 use prost::Message;
 
 use super::support::{
-    NODE, Source, Told, access_to, let_in, lists, requests, server, service, times, web,
+    NODE, Received, Source, access_to, let_in, lists, requests, server, service, times, web,
 };
 
 const PROTOBUF_OR_JSON: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 /// A server that answers in this encoding to a client that would take either.
-fn answering(encoding: Encoding, streaming_lists: StreamingLists) -> ApiServer {
-    server(Options {
+fn answering(encoding: Encoding, watch_lists: WatchListSupport) -> ApiServer {
+    server(ApiServerOptions {
         protobuf: encoding == Encoding::Protobuf,
-        streaming_lists,
-        ..Options::default()
+        watch_lists,
+        ..ApiServerOptions::default()
     })
 }
 
@@ -42,16 +44,16 @@ fn accepted(server: &ApiServer) -> Vec<String> {
 }
 
 fn start() -> (ApiServer, Source) {
-    let server = server(Options::default());
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
     (server, source)
 }
 
 #[test]
-fn objects_of_every_kind_are_understood_in_both_encodings() {
+fn reads_objects_of_every_kind_in_both_encodings() {
     in_both(|encoding| {
-        for lists in [StreamingLists::Served, StreamingLists::Forbidden] {
+        for lists in [WatchListSupport::Served, WatchListSupport::Forbidden] {
             let server = answering(encoding, lists);
             let addresses = ["198.51.100.1".parse().unwrap()];
             server.apply(sample::node(NODE, &addresses)).unwrap();
@@ -68,9 +70,9 @@ fn objects_of_every_kind_are_understood_in_both_encodings() {
 }
 
 #[test]
-fn changes_and_relists_are_understood_in_both_encodings() {
+fn reads_changes_and_relists_in_both_encodings() {
     in_both(|encoding| {
-        let server = answering(encoding, StreamingLists::Served);
+        let server = answering(encoding, WatchListSupport::Served);
         server.apply(service("web", 80)).unwrap();
         server.apply(service("other", 80)).unwrap();
         let source = Source::listed(&server);
@@ -91,7 +93,7 @@ fn changes_and_relists_are_understood_in_both_encodings() {
 #[test]
 fn an_object_that_cannot_be_decoded_leaves_its_last_good_state_in_both_encodings() {
     in_both(|encoding| {
-        let server = answering(encoding, StreamingLists::Served);
+        let server = answering(encoding, WatchListSupport::Served);
         server.apply(service("web", 80)).unwrap();
         let source = Source::listed(&server);
         let mut bad = service("web", 81);
@@ -104,27 +106,27 @@ fn an_object_that_cannot_be_decoded_leaves_its_last_good_state_in_both_encodings
 }
 
 #[test]
-fn configured_json_is_all_that_is_asked_for() {
-    let server = server(Options::default());
+fn requests_only_json_if_configured() {
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     let mut access = access_to(&server);
     access.encoding = Encoding::Json;
     let source = Source::start(access, times());
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     assert!(source.read(|known| known.is(&web("web"), "80")));
     assert_eq!(accepted(&server), ["application/json"]);
 }
 
 #[test]
-fn a_server_that_refuses_protobuf_is_asked_for_json_from_then_on() {
+fn falls_back_to_json_if_protobuf_is_rejected() {
     for code in [
         StatusCode::NOT_ACCEPTABLE,
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
     ] {
-        let server = server(Options::default());
+        let server = server(ApiServerOptions::default());
         server.apply(service("web", 80)).unwrap();
-        server.inject_times(1, Target::list(Kind::Service), Fault::code(code));
-        server.inject_times(1, Target::watch(Kind::Service), Fault::code(code));
+        server.inject_times(1, FaultTarget::list(Kind::Service), Fault::code(code));
+        server.inject_times(1, FaultTarget::watch(Kind::Service), Fault::code(code));
         let source = Source::listed(&server);
         assert!(source.read(|known| known.is(&web("web"), "80")));
         // Other resources may have been asked for in between, so the refused request need not be in protobuf; the next ones are not.
@@ -164,7 +166,7 @@ fn event(kind: &str, object: &impl Message) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_of_garbage_is_left_out() {
+fn skips_an_invalid_frame() {
     let (server, source) = start();
     let nameless = event("ADDED", &ServiceMessage::default());
     let garbage = [frame(b""), frame(b"garbage"), frame(b"\x0a\xff"), nameless];
@@ -195,7 +197,7 @@ fn frames_that_are_none_end_the_watch_but_not_the_list() {
 }
 
 #[test]
-fn an_oversized_frame_is_left_out() {
+fn skips_an_oversized_frame() {
     let (server, source) = start();
     for name in ["", "web"] {
         let mut huge = ServiceMessage {
@@ -216,7 +218,7 @@ fn an_oversized_frame_is_left_out() {
 }
 
 #[test]
-fn a_frame_that_was_cut_in_the_middle_is_asked_for_again() {
+fn resumes_after_a_truncated_frame() {
     let (server, source) = start();
     let whole = event("ADDED", &ServiceMessage::default());
     server.write_to_watches(Kind::Service, whole[..whole.len() / 2].to_vec());
@@ -230,7 +232,7 @@ fn a_frame_that_was_cut_in_the_middle_is_asked_for_again() {
 }
 
 #[test]
-fn an_error_event_in_protobuf_means_a_list() {
+fn relists_after_an_error_event_in_protobuf() {
     let (server, source) = start();
     let gone = StatusMessage {
         status: "Failure".to_owned(),
@@ -248,8 +250,8 @@ fn an_error_event_in_protobuf_means_a_list() {
 }
 
 #[test]
-fn a_list_in_protobuf_that_arrives_in_drops_is_whole() {
-    let server = answering(Encoding::Protobuf, StreamingLists::Forbidden);
+fn reads_a_protobuf_list_that_arrives_in_small_pieces() {
+    let server = answering(Encoding::Protobuf, WatchListSupport::Forbidden);
     server.apply_many((0..20).map(sample::service)).unwrap();
     server.interfere(ferrovia_lab::apiserver::Interference::Drip {
         bytes: 301,

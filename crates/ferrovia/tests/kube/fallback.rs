@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use ferrovia_core::wire::Kind as Kinds;
 use ferrovia_lab::apiserver::{
-    ApiServer, End, Fault, Kind, Options, Request, StreamingLists, Target, sample,
+    ApiServer, ApiServerOptions, End, Fault, FaultTarget, Kind, Request, WatchListSupport, sample,
 };
 use http::StatusCode;
 
 use super::support::{
-    Source, Told, access_to, let_in, lists, requests, server, service, times, web,
+    Received, Source, access_to, let_in, lists, requests, server, service, times, web,
 };
 
 fn with_service() -> ApiServer {
-    let server = server(Options::default());
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     server
 }
@@ -52,11 +52,14 @@ fn falls_back_to_paged_list_whatever_ends_the_watch_list() {
     ];
     for fault in faults {
         let server = with_service();
-        server.inject(Target::watch_list(Kind::Service), fault);
+        server.inject(FaultTarget::watch_list(Kind::Service), fault);
         let source = Source::listed(&server);
-        assert!(source.read(|told| told.has(&web("web"))), "{fault:?}");
+        assert!(
+            source.read(|received| received.has(&web("web"))),
+            "{fault:?}"
+        );
         server.apply(service("web", 81)).unwrap();
-        source.wait(|told| told.is(&web("web"), "81"));
+        source.wait(|received| received.is(&web("web"), "81"));
         let watch_lists = of_sort(&server, is_watch_list).len();
         assert_eq!(watch_lists, 1, "{fault:?}");
     }
@@ -64,13 +67,13 @@ fn falls_back_to_paged_list_whatever_ends_the_watch_list() {
 
 #[test]
 fn a_storage_without_progress_reports_is_listed_in_pages_at_first() {
-    let server = server(Options {
-        streaming_lists: StreamingLists::WithoutProgress,
-        ..Options::default()
+    let server = server(ApiServerOptions {
+        watch_lists: WatchListSupport::WithoutProgress,
+        ..ApiServerOptions::default()
     });
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
-    assert!(source.read(|told| told.has(&web("web"))));
+    assert!(source.read(|received| received.has(&web("web"))));
     assert_eq!(of_sort(&server, is_watch_list).len(), 1);
     assert_eq!(of_sort(&server, is_page).len(), 1);
 }
@@ -79,25 +82,25 @@ fn a_storage_without_progress_reports_is_listed_in_pages_at_first() {
 fn a_watch_list_is_tried_again_after_a_while() {
     let server = with_service();
     let refused = Fault::code(StatusCode::SERVICE_UNAVAILABLE);
-    server.inject_times(1, Target::watch_list(Kind::Service), refused);
+    server.inject_times(1, FaultTarget::watch_list(Kind::Service), refused);
     let mut times = times();
     times.watch_list_retry = Duration::ZERO;
     let source = Source::start(access_to(&server), times);
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     assert_eq!(of_sort(&server, is_watch_list).len(), 2);
     assert!(of_sort(&server, is_page).is_empty());
 }
 
 #[test]
-fn an_unreachable_or_busy_server_is_no_reason_for_pages() {
+fn keeps_watch_lists_when_the_server_is_unreachable_or_busy() {
     let server = with_service();
     let busy = Fault::code(StatusCode::TOO_MANY_REQUESTS);
-    server.inject_times(2, Target::watch_list(Kind::Service), busy);
+    server.inject_times(2, FaultTarget::watch_list(Kind::Service), busy);
     server.refuse_connections(true).unwrap();
     let source = Source::of(&server);
     source.wait_seen(|seen| seen.codes.len() > 8);
     let_in(&server);
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     assert_eq!(of_sort(&server, is_watch_list).len(), 3);
     assert!(of_sort(&server, is_page).is_empty());
 }
@@ -105,15 +108,18 @@ fn an_unreachable_or_busy_server_is_no_reason_for_pages() {
 #[test]
 fn polls_the_list_where_watch_is_forbidden() {
     let server = with_service();
-    server.inject(Target::watch(Kind::Service), Fault::Forbid);
-    server.inject(Target::watch(Kind::ServiceCidr), Fault::Forbid);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Forbid);
+    server.inject(FaultTarget::watch(Kind::ServiceCidr), Fault::Forbid);
     let cidr = sample::service_cidr("kubernetes", &["10.96.0.0/12"]);
     server.apply(cidr).unwrap();
     let source = Source::listed(&server);
-    assert!(source.read(|told| told.has(&web("web")) && told.has("ServiceCIDR /kubernetes")));
+    assert!(
+        source
+            .read(|received| received.has(&web("web")) && received.has("ServiceCIDR /kubernetes"))
+    );
     for port in ["81", "82"] {
         server.apply(service("web", port.parse().unwrap())).unwrap();
-        source.wait(|told| told.is(&web("web"), port));
+        source.wait(|received| received.is(&web("web"), port));
     }
     // Once it is granted there are no more lists.
     server.heal().unwrap();
@@ -122,18 +128,18 @@ fn polls_the_list_where_watch_is_forbidden() {
         .unwrap();
     let polled = lists(&server, "services");
     server.apply(service("web", 83)).unwrap();
-    source.wait(|told| told.is(&web("web"), "83"));
+    source.wait(|received| received.is(&web("web"), "83"));
     assert_eq!(lists(&server, "services"), polled);
 }
 
 #[test]
 fn a_role_that_grants_watch_and_not_list_is_enough() {
     let server = with_service();
-    server.inject(Target::list(Kind::Service), Fault::Forbid);
+    server.inject(FaultTarget::list(Kind::Service), Fault::Forbid);
     let broken = Fault::code(StatusCode::INTERNAL_SERVER_ERROR);
-    server.inject_times(1, Target::watch_list(Kind::Service), broken);
+    server.inject_times(1, FaultTarget::watch_list(Kind::Service), broken);
     let source = Source::listed(&server);
-    assert!(source.read(|told| told.has(&web("web"))));
+    assert!(source.read(|received| received.has(&web("web"))));
 }
 
 #[test]
@@ -142,40 +148,40 @@ fn a_refused_watch_leads_to_a_relist() {
         let server = with_service();
         let source = Source::listed(&server);
         let refused = Fault::code(StatusCode::from_u16(code).unwrap());
-        server.inject_times(1, Target::watch(Kind::Service), refused);
+        server.inject_times(1, FaultTarget::watch(Kind::Service), refused);
         let before = lists(&server, "services");
         server.end_watches(Kind::Service, End::Abort);
         server
             .wait_until(|server| lists(server, "services") > before)
             .unwrap();
         server.apply(service("web", 81)).unwrap();
-        source.wait(|told| told.is(&web("web"), "81"));
+        source.wait(|received| received.is(&web("web"), "81"));
     }
 }
 
 #[test]
-fn a_watch_refused_for_its_frequency_or_credentials_is_no_reason_for_a_list() {
+fn does_not_relist_after_429_or_401() {
     for code in [401, 429] {
         let server = with_service();
         let source = Source::listed(&server);
         let refused = Fault::code(StatusCode::from_u16(code).unwrap());
-        server.inject_times(3, Target::watch(Kind::Service), refused);
+        server.inject_times(3, FaultTarget::watch(Kind::Service), refused);
         server.end_watches(Kind::Service, End::Abort);
         server.apply(service("web", 81)).unwrap();
-        source.wait(|told| told.is(&web("web"), "81"));
+        source.wait(|received| received.is(&web("web"), "81"));
         assert_eq!(lists(&server, "services"), 1, "{code}");
     }
 }
 
 #[test]
-fn a_proxy_may_hold_the_headers_of_a_watch_back() {
+fn accepts_delayed_headers_of_a_watch() {
     let server = with_service();
-    server.inject(Target::watch(Kind::Service), Fault::HoldHeaders);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::HoldHeaders);
     let mut times = times();
     times.answer = Duration::from_secs(2);
     times.page = Duration::from_secs(2);
     let source = Source::start(access_to(&server), times);
-    source.wait(Told::is_listed);
+    source.wait(Received::is_listed);
     server.end_watches(Kind::Service, End::Abort);
     let is_resumed = |request: &Request| request.is_watch() && !is_watch_list(request);
     server
@@ -184,36 +190,36 @@ fn a_proxy_may_hold_the_headers_of_a_watch_back() {
     // Far longer than any limit but the watch's own.
     std::thread::sleep(Duration::from_secs(5));
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert_eq!(requests(&server, "services").len(), 2);
 }
 
 #[test]
-fn a_list_that_is_never_answered_is_asked_for_again() {
+fn retries_a_list_without_response() {
     let server = with_service();
-    server.inject(Target::watch_list(Kind::Service), Fault::Hang);
-    server.inject_times(2, Target::list(Kind::Service), Fault::Hang);
+    server.inject(FaultTarget::watch_list(Kind::Service), Fault::Hang);
+    server.inject_times(2, FaultTarget::list(Kind::Service), Fault::Hang);
     let mut times = times();
     times.answer = Duration::from_secs(1);
     times.page = Duration::from_secs(1);
     let source = Source::start(access_to(&server), times);
-    source.wait(|told| told.is_listed() && told.has(&web("web")));
+    source.wait(|received| received.is_listed() && received.has(&web("web")));
     assert_eq!(of_sort(&server, is_page).len(), 3);
 }
 
 #[test]
-fn a_watch_that_is_never_answered_is_asked_for_again() {
+fn retries_a_watch_without_response() {
     let server = with_service();
     let mut times = times();
     times.watch = (Duration::from_secs(1), Duration::from_secs(1));
     times.overdue = Duration::from_millis(500);
     let source = Source::start(access_to(&server), times);
-    source.wait(Told::is_listed);
-    server.inject_times(2, Target::watch(Kind::Service), Fault::Hang);
+    source.wait(Received::is_listed);
+    server.inject_times(2, FaultTarget::watch(Kind::Service), Fault::Hang);
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     server.apply(service("web", 82)).unwrap();
-    source.wait(|told| told.is(&web("web"), "82"));
+    source.wait(|received| received.is(&web("web"), "82"));
 }
 
 /// The resourceVersion of each page of Services, and whether it is limited.
@@ -228,9 +234,9 @@ fn freshness(server: &ApiServer) -> Vec<(Option<String>, bool)> {
 
 #[test]
 fn only_a_resource_version_that_the_server_lacks_costs_a_consistent_read() {
-    let server = server(Options {
-        streaming_lists: StreamingLists::Forbidden,
-        ..Options::default()
+    let server = server(ApiServerOptions {
+        watch_lists: WatchListSupport::Forbidden,
+        ..ApiServerOptions::default()
     });
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
@@ -238,12 +244,12 @@ fn only_a_resource_version_that_the_server_lacks_costs_a_consistent_read() {
 
     // Not as old as that again, for it would go back in time.
     let known = server.apply(service("web", 81)).unwrap().to_string();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     server
         .wait_until(|server| server.watches(Kind::Service) == 1)
         .unwrap();
     let refused = Fault::code(StatusCode::INTERNAL_SERVER_ERROR);
-    server.inject_times(1, Target::watch(Kind::Service), refused);
+    server.inject_times(1, FaultTarget::watch(Kind::Service), refused);
     server.end_watches(Kind::Service, End::Abort);
     server
         .wait_until(|server| freshness(server).len() == 2 && server.watches(Kind::Service) == 1)
@@ -252,8 +258,8 @@ fn only_a_resource_version_that_the_server_lacks_costs_a_consistent_read() {
 
     // A list that has expired by the time it is asked for.
     let expired = Fault::code(StatusCode::GONE);
-    server.inject_times(1, Target::list(Kind::Service), expired);
-    server.inject_times(1, Target::watch(Kind::Service), refused);
+    server.inject_times(1, FaultTarget::list(Kind::Service), expired);
+    server.inject_times(1, FaultTarget::watch(Kind::Service), refused);
     server.end_watches(Kind::Service, End::Abort);
     server
         .wait_until(|server| freshness(server).len() == 4)
@@ -262,16 +268,16 @@ fn only_a_resource_version_that_the_server_lacks_costs_a_consistent_read() {
         freshness(&server)[2..],
         [(Some(known), false), (None, true)]
     );
-    assert!(source.read(|told| told.listed.contains(&Kinds::Service)));
+    assert!(source.read(|received| received.listed.contains(&Kinds::Service)));
 }
 
 #[test]
 fn a_restored_backup_is_followed_to_its_true_state() {
-    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
-        let server = server(Options {
-            streaming_lists: style,
+    for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
+        let server = server(ApiServerOptions {
+            watch_lists: style,
             bookmark_every: Duration::from_millis(50),
-            ..Options::default()
+            ..ApiServerOptions::default()
         });
         server.apply(service("stays", 80)).unwrap();
         server.apply(service("goes", 80)).unwrap();
@@ -281,16 +287,20 @@ fn a_restored_backup_is_followed_to_its_true_state() {
         server.delete(Kind::Service, "shop", "goes");
         server.apply(service("later", 80)).unwrap();
         let source = Source::listed(&server);
-        assert!(source.read(|told| told.is(&web("stays"), "81") && !told.has(&web("goes"))));
+        assert!(
+            source.read(|received| received.is(&web("stays"), "81") && !received.has(&web("goes")))
+        );
 
         server.refuse_connections(true).unwrap();
         server.restore(&backup);
         server.apply(service("stays", 82)).unwrap();
         let_in(&server);
-        source.wait(|told| {
-            told.is(&web("stays"), "82") && told.has(&web("goes")) && !told.has(&web("later"))
+        source.wait(|received| {
+            received.is(&web("stays"), "82")
+                && received.has(&web("goes"))
+                && !received.has(&web("later"))
         });
         server.apply(service("new", 80)).unwrap();
-        source.wait(|told| told.has(&web("new")));
+        source.wait(|received| received.has(&web("new")));
     }
 }

@@ -1,35 +1,35 @@
-//! Both ways to list, and what a second list tells.
+//! Watch-lists and paged lists, and the changes that a second list sends.
 
 use std::time::Duration;
 
 use ferrovia_lab::apiserver::{
-    ApiServer, Fault, Interference, Kind, Options, StreamingLists, Target, sample,
+    ApiServer, ApiServerOptions, Fault, FaultTarget, Interference, Kind, WatchListSupport, sample,
 };
 use http::StatusCode;
 
 use super::support::{
-    NODE, Source, Told, access_to, let_in, lists, requests, server, service, times, web,
+    NODE, Received, Source, access_to, let_in, lists, requests, server, service, times, web,
 };
 
-fn with_lists(streaming_lists: StreamingLists) -> ApiServer {
-    server(Options {
-        streaming_lists,
-        ..Options::default()
+fn with_lists(watch_lists: WatchListSupport) -> ApiServer {
+    server(ApiServerOptions {
+        watch_lists,
+        ..ApiServerOptions::default()
     })
 }
 
 /// A server that sends pages even where a watch cache would do.
 fn with_pages() -> ApiServer {
-    server(Options {
-        streaming_lists: StreamingLists::Forbidden,
+    server(ApiServerOptions {
+        watch_lists: WatchListSupport::Forbidden,
         watch_cache: false,
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
 }
 
 #[test]
-fn a_streaming_list_is_one_request_for_each_resource() {
-    let server = with_lists(StreamingLists::Served);
+fn a_watch_list_is_one_request_per_resource() {
+    let server = with_lists(WatchListSupport::Served);
     let addresses = ["198.51.100.1".parse().unwrap()];
     server.apply(sample::node(NODE, &addresses)).unwrap();
     server.apply(sample::node("another", &addresses)).unwrap();
@@ -38,8 +38,8 @@ fn a_streaming_list_is_one_request_for_each_resource() {
     let cidr = sample::service_cidr("kubernetes", &["10.96.0.0/12"]);
     server.apply(cidr).unwrap();
     let source = Source::listed(&server);
-    source.read(|told| {
-        let names: Vec<_> = told.objects.keys().map(String::as_str).collect();
+    source.read(|received| {
+        let names: Vec<_> = received.objects.keys().map(String::as_str).collect();
         let slice = names[0].strip_prefix("EndpointSlice shop/web-00007");
         assert!(slice.is_some(), "{names:?}");
         let rest = [
@@ -48,7 +48,7 @@ fn a_streaming_list_is_one_request_for_each_resource() {
             "ServiceCIDR /kubernetes",
         ];
         assert_eq!(names[1..], rest);
-        assert!(told.is_complete);
+        assert!(received.is_complete);
     });
     for kind in Kind::ALL {
         let requests = requests(&server, kind.resource());
@@ -73,17 +73,17 @@ fn a_streaming_list_is_one_request_for_each_resource() {
 }
 
 #[test]
-fn a_server_that_forbids_streaming_is_asked_for_pages() {
+fn falls_back_to_pages_if_watch_lists_are_rejected() {
     let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();
     let source = Source::listed(&server);
-    assert_eq!(source.read(|told| told.objects.len()), 1200);
+    assert_eq!(source.read(|received| received.objects.len()), 1200);
     let requests = requests(&server, "services");
     let pages: Vec<_> = requests.iter().filter(|r| !r.is_watch()).collect();
     assert_eq!(pages.len(), 3);
     assert!(pages.iter().all(|r| r.parameter("limit") == Some("500")));
     server.apply(service("late", 1)).unwrap();
-    source.wait(|told| told.has(&web("late")));
+    source.wait(|received| received.has(&web("late")));
     assert_eq!(
         lists(&server, "services"),
         2,
@@ -92,40 +92,44 @@ fn a_server_that_forbids_streaming_is_asked_for_pages() {
 }
 
 #[test]
-fn a_server_that_ignores_streaming_is_asked_for_pages() {
-    let server = server(Options {
-        streaming_lists: StreamingLists::Ignored,
+fn falls_back_to_pages_if_watch_lists_are_ignored() {
+    let server = server(ApiServerOptions {
+        watch_lists: WatchListSupport::Ignored,
         bookmark_every: Duration::from_millis(20),
-        ..Options::default()
+        ..ApiServerOptions::default()
     });
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
-    assert!(source.read(|told| told.is(&web("web"), "80")));
+    assert!(source.read(|received| received.is(&web("web"), "80")));
     let paged = requests(&server, "services");
     assert!(paged.iter().any(|r| r.parameter("limit").is_some()));
 }
 
 #[test]
-fn a_streaming_list_without_an_end_is_not_waited_for() {
+fn gives_up_a_watch_list_without_an_end() {
     // No bookmarks and no end: the server says nothing more.
-    let server = with_lists(StreamingLists::Ignored);
+    let server = with_lists(WatchListSupport::Ignored);
     server.apply(service("web", 80)).unwrap();
     let mut times = times();
     times.list_silence = Duration::from_secs(1);
     let source = Source::start(access_to(&server), times);
-    source.wait(Told::is_listed);
-    let log = source.read(|told| told.log.clone());
-    let told = log.iter().filter(|line| line.starts_with("+Service"));
-    assert_eq!(told.count(), 1, "what the stream told is not told again");
+    source.wait(Received::is_listed);
+    let log = source.read(|received| received.log.clone());
+    let received = log.iter().filter(|line| line.starts_with("+Service"));
+    assert_eq!(
+        received.count(),
+        1,
+        "objects of the watch-list are not sent again"
+    );
 }
 
 #[test]
-fn a_page_that_is_forgotten_makes_the_list_begin_again() {
+fn restarts_the_list_after_an_expired_page() {
     let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();
     // Long enough to act between two pages.
     let slow = Fault::Delay(Duration::from_secs(3));
-    server.inject(Target::list(Kind::Service), slow);
+    server.inject(FaultTarget::list(Kind::Service), slow);
     let source = Source::of(&server);
     let second = |server: &ApiServer| {
         let requests = requests(server, "services");
@@ -134,8 +138,8 @@ fn a_page_that_is_forgotten_makes_the_list_begin_again() {
     server.wait_until(second).unwrap();
     server.apply(service("late", 1)).unwrap();
     server.compact();
-    source.wait(Told::is_listed);
-    assert_eq!(source.read(|told| told.objects.len()), 1201);
+    source.wait(Received::is_listed);
+    assert_eq!(source.read(|received| received.objects.len()), 1201);
     let requests = requests(&server, "services");
     let whole = requests
         .iter()
@@ -144,8 +148,8 @@ fn a_page_that_is_forgotten_makes_the_list_begin_again() {
 }
 
 #[test]
-fn a_second_list_tells_only_what_changed() {
-    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+fn a_second_list_sends_only_changes() {
+    for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
         let server = with_lists(style);
         for name in ["goes", "changes", "stays"] {
             server.apply(service(name, 80)).unwrap();
@@ -161,7 +165,7 @@ fn a_second_list_tells_only_what_changed() {
         server.apply(service("comes", 80)).unwrap();
         server.compact();
         let_in(&server);
-        source.wait(|told| !told.has(&web("goes")));
+        source.wait(|received| !received.has(&web("goes")));
         let mut news = source.since(&mut mark);
         news.sort();
         let expected = [
@@ -173,13 +177,13 @@ fn a_second_list_tells_only_what_changed() {
         assert!(source.seen(|seen| seen.relists) > 0);
 
         server.apply(service("comes", 82)).unwrap();
-        source.wait(|told| told.is(&web("comes"), "82"));
+        source.wait(|received| received.is(&web("comes"), "82"));
     }
 }
 
 #[test]
-fn a_list_that_breaks_off_takes_nothing_away() {
-    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+fn a_truncated_list_removes_nothing() {
+    for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
         let server = with_lists(style);
         server.apply_many((0..600).map(sample::service)).unwrap();
         let source = Source::listed(&server);
@@ -204,26 +208,26 @@ fn a_list_that_breaks_off_takes_nothing_away() {
         server.heal().unwrap();
         source.wait_seen(|seen| seen.relists > 0);
         server.apply(service("later", 1)).unwrap();
-        source.wait(|told| told.has(&web("later")));
+        source.wait(|received| received.has(&web("later")));
         let expected = ["+Service shop/late:1", "+Service shop/later:1"];
         assert_eq!(source.since(&mut mark), expected, "{style:?}");
     }
 }
 
 #[test]
-fn a_list_that_is_refused_is_asked_for_again() {
-    let server = with_lists(StreamingLists::Served);
+fn retries_a_rejected_list() {
+    let server = with_lists(WatchListSupport::Served);
     server.apply(service("web", 80)).unwrap();
     let refused = Fault::code(StatusCode::INTERNAL_SERVER_ERROR);
-    server.inject_times(3, Target::kind(Kind::Service), refused);
+    server.inject_times(3, FaultTarget::kind(Kind::Service), refused);
     let source = Source::listed(&server);
-    assert!(source.read(|told| told.has(&web("web"))));
+    assert!(source.read(|received| received.has(&web("web"))));
     assert_eq!(lists(&server, "services"), 4);
 }
 
 #[test]
-fn an_unreadable_object_of_a_list_holds_up_no_other() {
-    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
+fn an_unreadable_object_of_a_list_does_not_affect_others() {
+    for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
         let server = with_lists(style);
         server.apply(service("good", 80)).unwrap();
         let mut bad = service("bad", 80);
@@ -231,12 +235,12 @@ fn an_unreadable_object_of_a_list_holds_up_no_other() {
         server.apply(bad).unwrap();
         server.apply(service("well", 80)).unwrap();
         let source = Source::listed(&server);
-        assert_eq!(source.read(|told| told.objects.len()), 2);
+        assert_eq!(source.read(|received| received.objects.len()), 2);
         assert!(
-            !source.read(|told| told.is_complete),
+            !source.read(|received| received.is_complete),
             "one object is missing"
         );
         server.apply(service("bad", 81)).unwrap();
-        source.wait(|told| told.is(&web("bad"), "81") && told.is_complete);
+        source.wait(|received| received.is(&web("bad"), "81") && received.is_complete);
     }
 }

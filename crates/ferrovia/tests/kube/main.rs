@@ -1,8 +1,8 @@
 //! The Kubernetes API as a source, over real HTTP and TLS, with a server that can be made to do anything wrong.
 //!
-//! - `list`: both ways to list, and what a second list tells.
+//! - `list`: watch-lists and paged lists, and the changes that a second list sends.
 //! - `fallback`: what a watch-list or a watch that fails leads to.
-//! - `watch`: what a watch tells, how it is resumed, and what it does not believe.
+//! - `watch`: events of a watch, resuming, and invalid events.
 //! - `trouble`: servers that are down, slow, silent, busy or forbidding.
 //! - `access`: certificates, tokens, exec plugins and proxies.
 //! - `encoding`: protobuf and JSON.

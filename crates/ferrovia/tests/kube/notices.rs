@@ -6,7 +6,7 @@ use ferrovia::kube_event::{Notice, Regarding, Severity};
 use ferrovia::source::kube::events::{Reporter, noticeboard};
 use ferrovia::source::kube::{Api, Unobserved};
 use ferrovia_core::model::ServiceKey;
-use ferrovia_lab::apiserver::{ApiServer, Fault, Options, Target, Verb};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Fault, FaultTarget, Verb};
 use http::StatusCode;
 
 use super::support::{access_to, runtime, server, times};
@@ -41,7 +41,7 @@ fn post(server: &ApiServer, notices: Vec<Notice>) {
 
 #[test]
 fn notices_become_events() {
-    let server = server(Options::default());
+    let server = server(ApiServerOptions::default());
     let about_service = Regarding::Service(ServiceKey::new("shop", "web"));
     post(
         &server,
@@ -70,11 +70,11 @@ fn notices_become_events() {
 }
 
 #[test]
-fn a_refused_notice_is_tried_again_only_if_that_may_help() {
-    let server = server(Options::default());
-    server.inject_times(1, Target::verb(Verb::Create), Fault::Forbid);
+fn retries_a_rejected_event_only_if_that_may_succeed() {
+    let server = server(ApiServerOptions::default());
+    server.inject_times(1, FaultTarget::verb(Verb::Create), Fault::Forbid);
     let unwell = Fault::code(StatusCode::SERVICE_UNAVAILABLE);
-    server.inject_times(1, Target::verb(Verb::Create), unwell);
+    server.inject_times(1, FaultTarget::verb(Verb::Create), unwell);
     post(
         &server,
         vec![
@@ -89,8 +89,8 @@ fn a_refused_notice_is_tried_again_only_if_that_may_help() {
 
 #[test]
 fn the_board_never_waits() {
-    let server = server(Options::default());
-    server.inject(Target::ALL, Fault::Hang);
+    let server = server(ApiServerOptions::default());
+    server.inject(FaultTarget::ALL, Fault::Hang);
     let access = access_to(&server);
     runtime().block_on(async move {
         let api = Api::open(access, times(), Arc::new(Unobserved))

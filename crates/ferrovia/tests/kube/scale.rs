@@ -1,6 +1,6 @@
 //! Long lists.
 
-use ferrovia_lab::apiserver::{Kind, Options, StreamingLists, sample};
+use ferrovia_lab::apiserver::{ApiServerOptions, Kind, WatchListSupport, sample};
 
 use super::support::{Source, lists, server};
 
@@ -9,10 +9,10 @@ const TOGETHER: usize = 200;
 
 #[test]
 fn fifty_megabytes_come_in_small_batches() {
-    for style in [StreamingLists::Served, StreamingLists::Forbidden] {
-        let server = server(Options {
-            streaming_lists: style,
-            ..Options::default()
+    for style in [WatchListSupport::Served, WatchListSupport::Forbidden] {
+        let server = server(ApiServerOptions {
+            watch_lists: style,
+            ..ApiServerOptions::default()
         });
         // 10,000 Services of 5 kB.
         let padding = "x".repeat(4 * 1024);
@@ -23,13 +23,14 @@ fn fifty_megabytes_come_in_small_batches() {
         });
         server.apply_many(padded).unwrap();
         let source = Source::listed(&server);
-        let (objects, largest) = source.read(|told| (told.objects.len(), told.largest_batch));
+        let (objects, largest) =
+            source.read(|received| (received.objects.len(), received.largest_batch));
         assert_eq!(objects, 10_000);
         assert!(largest <= TOGETHER, "{largest} at once");
 
         server.delete(Kind::Service, sample::NAMESPACE, &sample::service_name(77));
-        source.wait(|told| told.objects.len() == 9_999);
-        let first_lists = 1 + usize::from(style == StreamingLists::Forbidden);
+        source.wait(|received| received.objects.len() == 9_999);
+        let first_lists = 1 + usize::from(style == WatchListSupport::Forbidden);
         assert_eq!(lists(&server, "services"), first_lists);
     }
 }

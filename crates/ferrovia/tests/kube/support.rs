@@ -1,4 +1,4 @@
-//! A source under test: it follows a server on a thread of its own, and what it tells is kept.
+//! A source under test: it follows a server on its own thread, and its events are recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,7 +9,7 @@ use ferrovia::source::kube::{self, Api, ApiAccess, Asked, Freshness, Observer, T
 use ferrovia::sync::{self, Input};
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
-use ferrovia_lab::apiserver::{ApiServer, Options, Request};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Request};
 use ferrovia_lab::waiting::{self, SOON};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -45,13 +45,13 @@ pub(crate) fn access_to(server: &ApiServer) -> ApiAccess {
     }
 }
 
-pub(crate) fn server(options: Options) -> ApiServer {
+pub(crate) fn server(options: ApiServerOptions) -> ApiServer {
     ApiServer::start(options).unwrap()
 }
 
-/// What was told so far.
+/// The events received so far.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Received {
     /// Every event, as text: `+Service shop/web:80`, `-Service shop/web`, `listed Service`.
     pub(crate) log: Vec<String>,
     /// The objects as they are now, and the port or first address of each.
@@ -61,7 +61,7 @@ pub(crate) struct Told {
     pub(crate) largest_batch: usize,
 }
 
-impl Told {
+impl Received {
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.len() == Kind::ALL.len()
     }
@@ -140,7 +140,7 @@ pub(crate) struct Seen {
 
 #[derive(Default)]
 struct Shared {
-    told: Mutex<Told>,
+    received: Mutex<Received>,
     news: Condvar,
     seen: Mutex<Seen>,
 }
@@ -186,7 +186,7 @@ impl Source {
     /// The same, and waits for the first lists.
     pub(crate) fn listed(server: &ApiServer) -> Self {
         let source = Self::of(server);
-        source.wait(Told::is_listed);
+        source.wait(Received::is_listed);
         source
     }
 
@@ -194,15 +194,15 @@ impl Source {
         let shared = Arc::new(Shared::default());
         let freshness = Freshness::new(Instant::now());
         let (stop, stopped) = oneshot::channel();
-        let (told, clock) = (shared.clone(), freshness.clone());
+        let (received, clock) = (shared.clone(), freshness.clone());
         let work = async move {
-            let observer = Arc::new(Recorder(told.clone()));
+            let observer = Arc::new(Recorder(received.clone()));
             let api = Api::open(access, times, observer).await.unwrap();
-            let (inputs, received) = sync::queue();
+            let (inputs, queue) = sync::queue();
             let receive = async {
-                while let Ok(input) = received.recv_async().await {
-                    told.told.lock().unwrap().take(input);
-                    told.news.notify_all();
+                while let Ok(input) = queue.recv_async().await {
+                    received.received.lock().unwrap().take(input);
+                    received.news.notify_all();
                 }
             };
             tokio::select! {
@@ -220,32 +220,32 @@ impl Source {
         }
     }
 
-    /// Waits until what was told is so.
+    /// Waits until a condition on the received events holds.
     #[track_caller]
-    pub(crate) fn wait(&self, mut is_so: impl FnMut(&Told) -> bool) {
-        let told = self.shared.told.lock().unwrap();
-        let (told, late) = self
+    pub(crate) fn wait(&self, mut is_so: impl FnMut(&Received) -> bool) {
+        let received = self.shared.received.lock().unwrap();
+        let (received, late) = self
             .shared
             .news
-            .wait_timeout_while(told, SOON, |told| !is_so(told))
+            .wait_timeout_while(received, SOON, |received| !is_so(received))
             .unwrap();
         if late.timed_out() {
             let seen = self.shared.seen.lock().unwrap();
-            let tail = &told.log[told.log.len().saturating_sub(20)..];
-            panic!("not told in time; the last: {tail:#?}, {seen:#?}");
+            let tail = &received.log[received.log.len().saturating_sub(20)..];
+            panic!("condition not met in time; last events: {tail:#?}, {seen:#?}");
         }
     }
 
-    /// What was told since a mark, and the mark for the next time.
+    /// The events since a mark, which is advanced.
     pub(crate) fn since(&self, mark: &mut usize) -> Vec<String> {
-        let told = self.shared.told.lock().unwrap();
-        let news = told.log[*mark..].to_vec();
-        *mark = told.log.len();
+        let received = self.shared.received.lock().unwrap();
+        let news = received.log[*mark..].to_vec();
+        *mark = received.log.len();
         news
     }
 
-    pub(crate) fn read<T>(&self, read: impl FnOnce(&Told) -> T) -> T {
-        read(&self.shared.told.lock().unwrap())
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Received) -> T) -> T {
+        read(&self.shared.received.lock().unwrap())
     }
 
     pub(crate) fn seen<T>(&self, read: impl FnOnce(&Seen) -> T) -> T {
@@ -273,7 +273,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// For what nobody tells of when it happens.
+/// For conditions that are polled.
 #[track_caller]
 pub(crate) fn wait_until(is_so: impl FnMut() -> bool) {
     waiting::wait_until("what was awaited", is_so);
@@ -288,7 +288,7 @@ pub(crate) fn let_in(server: &ApiServer) {
     });
 }
 
-/// A Service whose port tells versions apart.
+/// A Service whose port identifies its version.
 pub(crate) fn service(name: &str, port: u16) -> Value {
     json!({
         "kind": "Service",

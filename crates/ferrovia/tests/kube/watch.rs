@@ -1,20 +1,20 @@
-//! What a watch tells, how it is resumed, and what it does not believe.
+//! Events of a watch, resuming, and invalid events.
 
 use std::time::Duration;
 
-use ferrovia_lab::apiserver::{ApiServer, End, Fault, Kind, Options, Target};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, End, Fault, FaultTarget, Kind};
 
-use super::support::{Source, Told, let_in, lists, requests, server, service, web};
+use super::support::{Received, Source, let_in, lists, requests, server, service, web};
 
 fn quick_bookmarks() -> ApiServer {
-    server(Options {
+    server(ApiServerOptions {
         bookmark_every: Duration::from_millis(20),
-        ..Options::default()
+        ..ApiServerOptions::default()
     })
 }
 
 fn start() -> (ApiServer, Source) {
-    let server = server(Options::default());
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
     (server, source)
@@ -22,9 +22,9 @@ fn start() -> (ApiServer, Source) {
 
 /// The same with a server that speaks JSON only, for tests that write lines into a watch.
 fn start_in_json() -> (ApiServer, Source) {
-    let server = server(Options {
+    let server = server(ApiServerOptions {
         protobuf: false,
-        ..Options::default()
+        ..ApiServerOptions::default()
     });
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
@@ -41,14 +41,14 @@ fn resumed_from(server: &ApiServer) -> Vec<String> {
 }
 
 #[test]
-fn changes_are_told_as_they_happen() {
+fn sends_changes_as_they_happen() {
     let (server, source) = start();
     let mut mark = 0;
     source.since(&mut mark);
     server.apply(service("web", 81)).unwrap();
     server.apply(service("other", 82)).unwrap();
     server.delete(Kind::Service, "shop", "web");
-    source.wait(|told| told.has(&web("other")) && !told.has(&web("web")));
+    source.wait(|received| received.has(&web("other")) && !received.has(&web("web")));
     let expected = [
         "+Service shop/web:81",
         "+Service shop/other:82",
@@ -58,28 +58,28 @@ fn changes_are_told_as_they_happen() {
 }
 
 #[test]
-fn an_object_that_is_no_longer_ours_goes() {
+fn removes_an_object_that_no_longer_matches() {
     let (server, source) = start();
     let mut other = service("web", 80);
     other["metadata"]["labels"] =
         serde_json::json!({"service.kubernetes.io/service-proxy-name": ""});
     server.apply(other).unwrap();
-    source.wait(|told| !told.has(&web("web")));
+    source.wait(|received| !received.has(&web("web")));
     server.apply(service("web", 80)).unwrap();
-    source.wait(|told| told.has(&web("web")));
+    source.wait(|received| received.has(&web("web")));
     let mut headless = service("web", 80);
     headless["spec"]["clusterIP"] = "None".into();
     server.apply(headless).unwrap();
-    source.wait(|told| !told.has(&web("web")));
+    source.wait(|received| !received.has(&web("web")));
 }
 
 #[test]
-fn a_watch_that_ends_is_resumed_without_a_list() {
+fn resumes_a_watch_without_a_list() {
     let (server, source) = start();
     for (round, end) in [End::Clean, End::Abort, End::Clean].into_iter().enumerate() {
         let port = 100 + u16::try_from(round).unwrap();
         let version = server.apply(service("web", port)).unwrap().to_string();
-        source.wait(|told| told.is(&web("web"), &port.to_string()));
+        source.wait(|received| received.is(&web("web"), &port.to_string()));
         server.end_watches(Kind::Service, end);
         server
             .wait_until(|server| resumed_from(server).contains(&version))
@@ -89,13 +89,13 @@ fn a_watch_that_ends_is_resumed_without_a_list() {
             .unwrap();
     }
     server.apply(service("web", 200)).unwrap();
-    source.wait(|told| told.is(&web("web"), "200"));
+    source.wait(|received| received.is(&web("web"), "200"));
     assert_eq!(lists(&server, "services"), 1);
     assert!(source.seen(|seen| seen.restarts) >= 3);
 }
 
 #[test]
-fn what_happened_while_the_connection_was_lost_is_told() {
+fn sends_changes_made_while_disconnected() {
     let (server, source) = start();
     server.refuse_connections(true).unwrap();
     server.reset_connections();
@@ -103,12 +103,12 @@ fn what_happened_while_the_connection_was_lost_is_told() {
     server.apply(service("other", 80)).unwrap();
     server.delete(Kind::Service, "shop", "web");
     let_in(&server);
-    source.wait(|told| told.has(&web("other")) && !told.has(&web("web")));
+    source.wait(|received| received.has(&web("other")) && !received.has(&web("web")));
     assert_eq!(lists(&server, "services"), 1);
 }
 
 #[test]
-fn bookmarks_move_the_version_on() {
+fn bookmarks_advance_the_resource_version() {
     let server = quick_bookmarks();
     server.apply(service("web", 80)).unwrap();
     let source = Source::listed(&server);
@@ -129,7 +129,7 @@ fn bookmarks_move_the_version_on() {
 }
 
 #[test]
-fn forgotten_history_means_a_list() {
+fn relists_after_410_gone() {
     let (server, source) = start_in_json();
     // The version is too old when the watch is resumed: an error event in a good answer.
     server.refuse_connections(true).unwrap();
@@ -137,7 +137,7 @@ fn forgotten_history_means_a_list() {
     server.apply(service("web", 81)).unwrap();
     server.compact();
     let_in(&server);
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert_eq!(lists(&server, "services"), 2);
 
     // The same in the middle of a watch.
@@ -152,7 +152,7 @@ fn forgotten_history_means_a_list() {
 
     // And as the answer itself.
     let refused = Fault::code(http::StatusCode::GONE);
-    server.inject_times(1, Target::watch(Kind::Service), refused);
+    server.inject_times(1, FaultTarget::watch(Kind::Service), refused);
     server
         .wait_until(|server| server.watches(Kind::Service) == 1)
         .unwrap();
@@ -161,19 +161,19 @@ fn forgotten_history_means_a_list() {
         .wait_until(|server| lists(server, "services") == 4)
         .unwrap();
     server.apply(service("web", 82)).unwrap();
-    source.wait(|told| told.is(&web("web"), "82"));
+    source.wait(|received| received.is(&web("web"), "82"));
 }
 
 #[test]
-fn events_that_come_twice_are_told_once() {
+fn sends_duplicate_events_once() {
     let (server, source) = start();
     let mut mark = 0;
     source.since(&mut mark);
-    server.inject(Target::watch(Kind::Service), Fault::Duplicate);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Duplicate);
     server.apply(service("web", 81)).unwrap();
     server.delete(Kind::Service, "shop", "web");
     server.apply(service("last", 1)).unwrap();
-    source.wait(|told| told.has(&web("last")));
+    source.wait(|received| received.has(&web("last")));
     let expected = [
         "+Service shop/web:81",
         "-Service shop/web",
@@ -183,21 +183,21 @@ fn events_that_come_twice_are_told_once() {
 }
 
 #[test]
-fn events_in_the_wrong_order_do_not_go_back_in_time() {
+fn ignores_older_versions_of_reordered_events() {
     let (server, source) = start();
     let mut mark = 0;
     source.since(&mut mark);
-    server.inject(Target::watch(Kind::Service), Fault::Reorder);
+    server.inject(FaultTarget::watch(Kind::Service), Fault::Reorder);
     // Pairs: the second of each comes first.
     server.apply(service("web", 81)).unwrap();
     server.apply(service("web", 82)).unwrap();
-    source.wait(|told| told.is(&web("web"), "82"));
+    source.wait(|received| received.is(&web("web"), "82"));
     server.apply(service("web", 83)).unwrap();
     server.delete(Kind::Service, "shop", "web");
-    source.wait(|told| !told.has(&web("web")));
+    source.wait(|received| !received.has(&web("web")));
     server.apply(service("one", 1)).unwrap();
     server.apply(service("two", 2)).unwrap();
-    source.wait(|told| told.has(&web("one")) && told.has(&web("two")));
+    source.wait(|received| received.has(&web("one")) && received.has(&web("two")));
     let expected = [
         "+Service shop/web:82",
         "-Service shop/web",
@@ -208,13 +208,13 @@ fn events_in_the_wrong_order_do_not_go_back_in_time() {
 }
 
 #[test]
-fn a_line_of_garbage_is_left_out() {
+fn skips_an_invalid_line() {
     let (server, source) = start_in_json();
     for garbage in ["garbage", "{}", "\u{0}\u{1}", r#"{"type":"ADDED"}"#] {
         server.write_to_watches(Kind::Service, format!("{garbage}\n"));
     }
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert_eq!(
         requests(&server, "services").len(),
         1,
@@ -223,19 +223,19 @@ fn a_line_of_garbage_is_left_out() {
 }
 
 #[test]
-fn much_garbage_is_no_watch() {
+fn ends_a_watch_with_many_invalid_lines() {
     let (server, source) = start_in_json();
     server.write_to_watches(Kind::Service, "garbage\n".repeat(10));
     server
         .wait_until(|server| requests(server, "services").len() == 2)
         .unwrap();
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert_eq!(lists(&server, "services"), 1);
 }
 
 #[test]
-fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
+fn relists_after_a_watch_fails_twice_at_the_same_resource_version() {
     let (server, source) = start_in_json();
     let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unable to decode watch event","reason":"InternalError","code":500}}"#;
     for requested in 1..=2 {
@@ -252,11 +252,11 @@ fn a_watch_that_fails_twice_at_the_same_place_means_a_list() {
         .wait_until(|server| lists(server, "services") == 2)
         .unwrap();
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
 }
 
 #[test]
-fn a_huge_line_is_left_out() {
+fn skips_a_huge_line() {
     let (server, source) = start_in_json();
     let padding = "x".repeat(5 << 20);
     for about in ["", r#""name":"web","namespace":"shop","#] {
@@ -266,7 +266,7 @@ fn a_huge_line_is_left_out() {
         server.write_to_watches(Kind::Service, format!("{huge}\n"));
     }
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert_eq!(requests(&server, "services").len(), 1);
 }
 
@@ -275,7 +275,7 @@ fn half_an_event_is_none() {
     let (server, source) = start();
     server.reset_in_next_write();
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
     assert_eq!(lists(&server, "services"), 1);
     assert!(requests(&server, "services").len() >= 2);
 }
@@ -289,21 +289,21 @@ fn an_unreadable_change_leaves_the_last_good_state() {
     bad["spec"]["ports"][0]["port"] = "eighty".into();
     server.apply(bad).unwrap();
     server.apply(service("other", 1)).unwrap();
-    source.wait(|told| told.has(&web("other")));
+    source.wait(|received| received.has(&web("other")));
     assert_eq!(source.since(&mut mark), ["+Service shop/other:1"]);
-    assert!(source.read(|told| told.is_complete && told.is(&web("web"), "80")));
+    assert!(source.read(|received| received.is_complete && received.is(&web("web"), "80")));
 
     // One that never was readable is missing, until it goes.
     let mut bad = service("bad", 81);
     bad["spec"] = "none".into();
     server.apply(bad).unwrap();
-    source.wait(|told| !told.is_complete);
+    source.wait(|received| !received.is_complete);
     server.delete(Kind::Service, "shop", "bad");
-    source.wait(|told| told.is_complete);
+    source.wait(|received| received.is_complete);
 }
 
 #[test]
-fn a_bookmark_from_the_past_is_another_history() {
+fn relists_after_a_bookmark_with_an_older_resource_version() {
     let (server, source) = start_in_json();
     let past = r#"{"type":"BOOKMARK","object":{"kind":"Service","apiVersion":"v1","metadata":{"resourceVersion":"0"}}}"#;
     server.write_to_watches(Kind::Service, format!("{past}\n"));
@@ -311,15 +311,15 @@ fn a_bookmark_from_the_past_is_another_history() {
         .wait_until(|server| lists(server, "services") == 2)
         .unwrap();
     server.apply(service("web", 81)).unwrap();
-    source.wait(|told| told.is(&web("web"), "81"));
+    source.wait(|received| received.is(&web("web"), "81"));
 }
 
 #[test]
-fn nothing_is_told_before_the_first_list_is_complete_but_objects() {
-    let server = server(Options::default());
+fn sends_only_objects_before_the_first_list_is_complete() {
+    let server = server(ApiServerOptions::default());
     server.apply(service("web", 80)).unwrap();
-    server.inject(Target::watch(Kind::EndpointSlice), Fault::Hang);
+    server.inject(FaultTarget::watch(Kind::EndpointSlice), Fault::Hang);
     let source = Source::of(&server);
-    source.wait(|told| told.listed.len() == 4);
-    assert!(!source.read(Told::is_listed));
+    source.wait(|received| received.listed.len() == 4);
+    assert!(!source.read(Received::is_listed));
 }

@@ -1,4 +1,4 @@
-//! What nobody may do to a log by what they put into objects.
+//! Contents of objects must not be able to forge or flood the log.
 
 use ferrovia::logging::Format;
 use proptest::collection::vec;
@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn a_megabyte_is_cut_and_the_cut_is_told() {
+fn marks_a_truncated_megabyte() {
     for text in [
         "x".repeat(1 << 20),
         "\0".repeat(1 << 20),

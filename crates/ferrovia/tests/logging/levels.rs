@@ -80,7 +80,7 @@ fn each_verbosity_shows_what_the_documentation_says() {
 }
 
 #[test]
-fn the_letter_and_v_tell_the_level() {
+fn letter_and_v_show_the_level() {
     let log = logged(&settings(Format::Text, 6), |_| ours());
     let letters: String = log.klog().iter().map(|line| line.severity).collect();
     assert_eq!(letters, "EWIII");

@@ -3,7 +3,7 @@
 //! The tests of a whole process need root and `unshare`; without them they fail and say so.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-/// What nobody may do to a log by what they put into objects.
+/// Contents of objects must not be able to forge or flood the log.
 mod hostile;
 /// A reader of klog's text that forgives nothing.
 mod klog;

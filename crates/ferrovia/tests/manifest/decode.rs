@@ -37,7 +37,7 @@ fn entry(text: &str, line: usize) -> (String, usize) {
 }
 
 #[test]
-fn extensions_tell_the_format() {
+fn extensions_determine_the_format() {
     let of = |name: &str| Format::of(Path::new(name));
     assert_eq!(of("a.yaml"), Some(Format::Yaml));
     assert_eq!(of("a.yml"), Some(Format::Yaml));

@@ -64,7 +64,7 @@ fn a_folder_that_is_not_there_is_an_error_at_start() {
 }
 
 #[test]
-fn only_what_changed_is_told() {
+fn reports_only_changes() {
     let dir = TempDir::new();
     dir.write("a.yaml", service("one", 1) + "---\n" + &service("two", 2));
     let mut folder = open(&dir);
@@ -269,9 +269,9 @@ fn the_first_definition_wins_and_hands_over_when_it_goes() {
     dir.remove("a.yaml");
     let batch = folder.rescan();
     assert_eq!(events(&batch), ["+Service default/web:2"]);
-    let told = problems(&batch, Severity::Info, &dir);
+    let reported = problems(&batch, Severity::Info, &dir);
     assert_eq!(
-        told,
+        reported,
         ["b.yaml:2: Service default/web is now taken from here"]
     );
 

@@ -147,7 +147,7 @@ fn half_a_file_is_not_looked_at_while_others_change() {
     big.write_all((service("one", 2) + "---\n").as_bytes())
         .unwrap();
     dir.write("other.yaml", service("other", 1));
-    // Longer than a burst may last: the other change is told meanwhile.
+    // Longer than a burst may last: the other change is reported meanwhile.
     assert_eq!(follower.next(), ["+Service default/other:1"]);
     thread::sleep(Duration::from_millis(40));
     big.write_all(b"# Still being written.\n").unwrap();
@@ -213,13 +213,13 @@ fn a_file_that_is_empty_at_the_start_is_not_taken_for_whole_at_once() {
     assert!(!first.is_complete && !first.events.is_empty(), "{first:?}");
     dir.write("a.yaml", service("a", 1));
     // On a busy machine an empty file may be believed before it is written.
-    let (mut told, mut is_complete) = (Vec::new(), false);
-    while told.is_empty() || !is_complete {
+    let (mut received, mut is_complete) = (Vec::new(), false);
+    while received.is_empty() || !is_complete {
         let batch = follower.next_batch();
-        told.extend(events(&batch));
+        received.extend(events(&batch));
         is_complete |= batch.is_complete;
     }
-    assert_eq!(told, ["+Service default/a:1"]);
+    assert_eq!(received, ["+Service default/a:1"]);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_file_mended_after_the_start_completes_the_folder() {
         assert!(!batch.is_complete, "{batch:?}");
         errors += batch.problems.len();
     }
-    // Renamed there, so that nobody sees it half written.
+    // Renamed, so that it is never seen incomplete.
     dir.replace("a.yaml", &service("a", 1));
     let batch = follower.next_batch();
     assert_eq!(events(&batch), ["+Service default/a:1"]);

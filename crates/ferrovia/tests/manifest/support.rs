@@ -65,7 +65,7 @@ pub(crate) fn quiet(folder: &mut manifest::Folder) -> Vec<String> {
     events(&batch)
 }
 
-/// A Service whose port tells versions apart.
+/// A Service whose port identifies its version.
 pub(crate) fn service(name: &str, port: u16) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n\

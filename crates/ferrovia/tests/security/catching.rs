@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use super::support::{Node, service, web};
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
+
+use crate::FERROVIA;
 
 /// A Service that claims addresses of a pod, of this node and of the world outside.
 fn claiming() -> String {
@@ -16,7 +19,7 @@ fn claiming() -> String {
 /// CVE-2020-8554. Whoever may write Services could otherwise have anybody's traffic of this node.
 #[test]
 fn external_ips_are_served_only_where_they_are_allowed() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("claims.yaml", &claiming());
     let mut command = node.run_command();
     command.arg("--feature-gates=AllowServiceExternalIPs=false");
@@ -28,7 +31,7 @@ fn external_ips_are_served_only_where_they_are_allowed() {
          outside > 198.51.100.10:80 => refused
          pod-c > 192.0.2.77:80 => refused",
     );
-    // Kubernetes still allows them by default: this test would tell if nothing were caught anyway.
+    // Kubernetes still allows them by default: this shows that the test works.
     node.stop(libc::SIGTERM);
     node.start();
     node.expect(
@@ -45,10 +48,10 @@ fn external_ips_are_served_only_where_they_are_allowed() {
     );
 }
 
-/// CVE-2022-3294, CVE-2020-8562. A Node object with an address of somebody else must not make us answer for them.
+/// CVE-2022-3294, CVE-2020-8562. A Node object with a foreign address must not make this node answer for it.
 #[test]
 fn a_node_address_that_is_not_ours_catches_nothing() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.write(
         "node.yaml",
@@ -68,7 +71,7 @@ fn a_node_address_that_is_not_ours_catches_nothing() {
     }
 }
 
-fn primary_only(node: &Node) -> Command {
+fn primary_only(node: &TestNode) -> Command {
     let mut command = node.ferrovia();
     command
         .arg("run")
@@ -105,7 +108,7 @@ COMMIT
         );
     for mode in ["nftables", "iptables"] {
         for plugin_is_first in [true, false] {
-            let node = Node::new();
+            let node = TestNode::new(FERROVIA);
             node.write("web.yaml", &balanced);
             let hint = ["-w", "60", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
             node.on_node("iptables-nft", &hint);

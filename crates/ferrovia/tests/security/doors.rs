@@ -6,16 +6,18 @@ use std::thread;
 use std::time::Duration;
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::plain_http::request;
 
-use super::support::{Node, web};
+use crate::FERROVIA;
 
 const HEALTH: &str = "198.51.100.10:10256";
 
-/// CVE-2019-11248. The health port is open to load balancers, so to everybody: it tells health and nothing else, whatever is switched on.
+/// CVE-2019-11248. The health port is public, for load balancers: it serves only health, whatever is enabled.
 #[test]
 fn the_health_port_shows_health_and_nothing_else() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     let mut command = node.run_command();
     command.args([
@@ -43,7 +45,7 @@ fn the_health_port_shows_health_and_nothing_else() {
         assert_eq!(code("GET", path), 404, "{path}");
         assert_eq!(code("PUT", path), 404, "{path}");
     }
-    // Metrics and the page are for this machine alone, unless somebody says otherwise.
+    // By default metrics and the page listen on loopback only.
     for port in [10249, 10247] {
         let open = TcpStream::connect(SocketAddr::new(address.ip(), port));
         assert!(open.is_err(), "{port} is open to the outside");
@@ -53,7 +55,7 @@ fn the_health_port_shows_health_and_nothing_else() {
 /// Whoever may connect to the health port could otherwise keep the iptables mode from starting its tools.
 #[test]
 fn clients_that_say_nothing_leave_descriptors_to_the_rules() {
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     node.on_node(
         "iptables-nft",
@@ -88,7 +90,7 @@ fn clients_that_say_nothing_leave_descriptors_to_the_rules() {
 }
 
 /// Connects again and again, and keeps what it gets.
-fn crowd(node: &Node, stop: &AtomicBool) {
+fn crowd(node: &TestNode, stop: &AtomicBool) {
     let _outside = node.world.enter(Role::Outside).unwrap();
     let address: SocketAddr = HEALTH.parse().unwrap();
     let mut kept = Vec::new();

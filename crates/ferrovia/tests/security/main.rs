@@ -1,9 +1,9 @@
 //! Old vulnerabilities of service proxies, as packets and requests. `docs/security-cases.md` lists all of them, with the tests that are
 //! elsewhere.
 //!
-//! - `catching`: traffic that is somebody else's
-//! - `doors`: what a port that is open to everybody must not show
-//! - `tenants`: what Services of one tenant can take from the others
+//! - `catching`: Services that intercept foreign traffic
+//! - `doors`: information that public ports must not expose
+//! - `tenants`: resources that Services of one tenant can take from others
 //! - `page`: the page names tests that exist
 
 #![allow(
@@ -14,7 +14,7 @@
 mod catching;
 mod doors;
 mod page;
-#[allow(dead_code, reason = "the daemon's tests use more of it")]
-#[path = "../daemon/support.rs"]
-mod support;
 mod tenants;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");

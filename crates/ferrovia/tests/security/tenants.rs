@@ -5,14 +5,16 @@ use std::net::Ipv4Addr;
 
 use ferrovia_lab::Role;
 use ferrovia_lab::cgroup::Cgroup;
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::{service, web};
 
-use super::support::{Node, service, web};
+use crate::FERROVIA;
 
 /// As in `deploy/kustomize/base/daemonset.yaml`.
 const MEMORY: u64 = 256 << 20;
 
 /// The daemon in a control group.
-fn start_in(node: &Node, group: &Cgroup) {
+fn start_in(node: &TestNode, group: &Cgroup) {
     let [shell, words @ ..] = group.enter();
     let run = node.run_command();
     let mut command = node.world.exec(Role::Node, &shell);
@@ -41,7 +43,7 @@ fn greedy(namespace: &str, number: u32) -> String {
 #[test]
 fn services_full_of_addresses_neither_end_the_daemon_nor_starve_others() {
     let group = Cgroup::with_memory("ferrovia-greedy", MEMORY).unwrap();
-    let node = Node::new();
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["1.10"]));
     start_in(&node, &group);
     for number in 1..=6 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ferrovia_lab::fuzz::Random;
+use ferrovia_lab::random::Random;
 
 use crate::model::{self, Model, Pods};
 use crate::objects::Service;
@@ -47,7 +47,7 @@ impl Churn {
         self.changes.swap(0, Ordering::Relaxed)
     }
 
-    /// Changes things until it is told to stop.
+    /// Changes objects until it is stopped.
     pub(crate) fn run(
         &self,
         stage: &Stage,

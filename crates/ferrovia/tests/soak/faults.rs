@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ferrovia_lab::apiserver::{End, Fault, Interference, Kind, Target, Verb};
+use ferrovia_lab::apiserver::{End, Fault, FaultTarget, Interference, Kind, Verb};
 
 use crate::churn;
 use crate::limits::Limits;
@@ -97,7 +97,7 @@ const FAULTS: &[Throw] = &[
     Throw::if_big("many endpoints", |scene| scene.many_endpoints()).only_in(Mode::Nftables),
     Throw::always(FIRST_OF_THE_LAST_DAEMON, |scene| scene.foreign_flush()),
     Throw::always("foreign damage", |scene| scene.foreign_damage()),
-    // In the other mode nobody listens.
+    // In the other mode there is no listener.
     Throw::always("news lost", |scene| scene.news_lost()).only_in(Mode::Nftables),
     Throw::always("addresses unread", |scene| scene.addresses_unread()),
     Throw::if_long("system calls fail", |scene| scene.calls_fail()),
@@ -139,7 +139,7 @@ impl Scene<'_> {
         Ok(format!("kill -9 and a new start, {times} times"))
     }
 
-    /// Starts the daemon anew with limits, lets it work under them, and starts it without.
+    /// Restarts the daemon with limits, lets it work under them, and restarts it without.
     pub(crate) fn limited(
         &self,
         limits: Limits,
@@ -268,11 +268,11 @@ impl Scene<'_> {
         ] {
             self.stage
                 .api
-                .inject_times(6, Target::verb(Verb::Watch), Fault::code(code));
+                .inject_times(6, FaultTarget::verb(Verb::Watch), Fault::code(code));
         }
         self.stage
             .api
-            .inject_times(4, Target::verb(Verb::List), Fault::Reset);
+            .inject_times(4, FaultTarget::verb(Verb::List), Fault::Reset);
         for kind in [Kind::Service, Kind::EndpointSlice] {
             self.stage.api.end_watches(kind, End::Abort);
         }

@@ -10,16 +10,16 @@ use ferrovia_lab::{Role, World};
 /// How many come at once: while there is room, and when there may be some.
 const MANY: u32 = 500;
 const FEW: u32 = 20;
-/// By this they are told from others.
+/// The mark that distinguishes them from others.
 const MARK: u32 = 0x736f_616b;
-/// To an address that nobody has.
+/// An unused address.
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 127, 255, 1), 9);
 /// The subsystem of connection tracking, and what it is asked to do.
 const NEW: u16 = 1 << 8;
 const DELETE: u16 = NEW | 2;
 const MARK_ATTRIBUTE: u16 = 8;
 
-/// All flows of nobody in a world's node.
+/// All filler flows in a world's node.
 pub(crate) struct Crowd {
     socket: Socket,
     /// The number of the next one.

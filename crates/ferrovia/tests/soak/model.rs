@@ -72,9 +72,9 @@ struct Period {
 pub(crate) enum Judgement {
     /// As it should be.
     Right,
-    /// Nobody answered, and nobody had to.
+    /// No endpoint answered, as expected.
     Excused,
-    /// Nobody answered, but somebody should have.
+    /// No endpoint answered, but one should have.
     Lost,
     /// Somebody answered who was gone for too long.
     Stray,

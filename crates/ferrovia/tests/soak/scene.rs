@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ferrovia_lab::Pod;
-use ferrovia_lab::fuzz::Random;
+use ferrovia_lab::random::Random;
 
 use crate::Options;
 use crate::churn::{CANARY, Churn, STEADY};

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ferrovia_lab::apiserver::{ApiServer, Auth, Options as ApiOptions, sample};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, sample};
 use ferrovia_lab::layout::NODE_ADDRESSES;
 use ferrovia_lab::{Role, Spec, World};
 
@@ -39,7 +39,7 @@ pub(crate) struct Usage {
 
 /// All there is.
 pub(crate) struct Stage {
-    // Fields are dropped in order: nobody is in the world when it goes.
+    // Fields are dropped in order: all processes exit before the world is removed.
     daemon: Mutex<Option<Child>>,
     pub(crate) api: ApiServer,
     pub(crate) world: World,
@@ -53,10 +53,10 @@ impl Stage {
         let world = World::new(Spec::default())?;
         let api = {
             let _inside = world.enter(Role::Node)?;
-            ApiServer::start(ApiOptions {
+            ApiServer::start(ApiServerOptions {
                 tls: true,
                 auth: Auth::Token,
-                ..ApiOptions::default()
+                ..ApiServerOptions::default()
             })?
         };
         let [v4, _, v6, _] = NODE_ADDRESSES;
@@ -180,7 +180,7 @@ ferrovia: {{ admin: {{ socket: '' }} }}
         Ok(answered.is_ok().then_some(answer))
     }
 
-    /// The sum of a metric's series, as the daemon tells it.
+    /// The sum of a metric's series.
     pub(crate) fn metric(&self, name: &str) -> anyhow::Result<f64> {
         let page = self.get(METRICS, "/metrics")?;
         let page = page.context("the daemon does not tell its metrics")?;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ferrovia_lab::{Place, Role};
+use ferrovia_lab::{ClientHost, Role};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::Mode;
@@ -123,7 +123,7 @@ impl Scene<'_> {
         let times = injection.end()?;
         self.stage
             .until("a node port on a new address answers", || {
-                Ok(who_answers_at(self.stage, Place::Node, at)?.is_some())
+                Ok(who_answers_at(self.stage, ClientHost::Node, at)?.is_some())
             })?;
         let address = ["address", "del", NEW, "dev", "lo"];
         self.stage.on_node("ip", &address)?;
@@ -176,7 +176,7 @@ impl Scene<'_> {
         Ok(format!("{flows} flows of others, and room for no more"))
     }
 
-    /// What must be so while nobody gets a new connection.
+    /// What must hold while no new connection is possible.
     fn without_room(&self) -> anyhow::Result<()> {
         self.stage.until("a new connection is dropped", || {
             Ok(who_answers(self.stage, CANARY)?.is_none())
@@ -224,7 +224,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The time of day jumps, as when a machine wakes up or somebody sets it.
+    /// The wall clock jumps, as when a machine wakes up or its clock is set.
     pub(crate) fn clock_jumps(&self) -> anyhow::Result<String> {
         self.limited(Limits::OwnClock, || {
             for hours in [7, -9, 0] {
@@ -254,7 +254,7 @@ impl Scene<'_> {
         Ok(theirs.duration_since(Timestamp::now()))
     }
 
-    /// Whatever is measured in time goes on as if nobody had touched the clock.
+    /// Everything that uses the monotonic clock continues unaffected.
     fn is_sane_about_time(&self) -> anyhow::Result<()> {
         const OLD: f64 = 600.0;
         let stage = self.stage;

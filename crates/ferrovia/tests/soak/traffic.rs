@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ferrovia_lab::client::{Call, Caller};
-use ferrovia_lab::fuzz::Random;
-use ferrovia_lab::{Outcome, Place, Pod, Protocol};
+use ferrovia_lab::random::Random;
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol};
 
 use crate::churn::CALLED;
 use crate::model::{Judgement, Model};
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(6);
 /// Between two calls of a client. The lab's source ports come round after more than two minutes then, when the kernel has forgotten
 /// earlier connections from them.
 const PAUSE: Duration = Duration::from_millis(80);
-/// So many calls that went wrong are told in words.
+/// How many failed calls are printed.
 const TOLD: usize = 5;
 
 /// What came of calls.
@@ -63,7 +63,7 @@ impl Counter {
 /// A place to call from, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
-    place: Place,
+    place: ClientHost,
     to: To,
 }
 
@@ -81,17 +81,17 @@ enum To {
 impl Client {
     /// All of them, in order.
     pub(crate) const ALL: [Self; 8] = [
-        Self::new(Place::Pod(Pod::A), To::ClusterIp),
-        Self::new(Place::Pod(Pod::B), To::Udp),
-        Self::new(Place::Pod(Pod::C), To::ClusterIp),
-        Self::new(Place::Pod(Pod::D), To::NodePort),
-        Self::new(Place::Outside, To::NodePort),
-        Self::new(Place::Outside, To::NodePort),
-        Self::new(Place::Node, To::Udp),
-        Self::new(Place::Node, To::ClusterIp),
+        Self::new(ClientHost::Pod(Pod::A), To::ClusterIp),
+        Self::new(ClientHost::Pod(Pod::B), To::Udp),
+        Self::new(ClientHost::Pod(Pod::C), To::ClusterIp),
+        Self::new(ClientHost::Pod(Pod::D), To::NodePort),
+        Self::new(ClientHost::Outside, To::NodePort),
+        Self::new(ClientHost::Outside, To::NodePort),
+        Self::new(ClientHost::Node, To::Udp),
+        Self::new(ClientHost::Node, To::ClusterIp),
     ];
 
-    const fn new(place: Place, to: To) -> Self {
+    const fn new(place: ClientHost, to: To) -> Self {
         Self { place, to }
     }
 
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Calls Services at random until it is told to stop.
+    /// Calls random Services until it is stopped.
     pub(crate) fn run(
         self,
         stage: &Stage,
@@ -147,10 +147,10 @@ impl Held {
     pub(crate) fn open(stage: &Stage, service: Service) -> anyhow::Result<Vec<Self>> {
         let mut held = Vec::new();
         for (place, to) in [
-            (Place::Pod(Pod::C), service.tcp(false)),
-            (Place::Pod(Pod::D), service.tcp(true)),
-            (Place::Outside, service.node_port()),
-            (Place::Node, service.tcp(false)),
+            (ClientHost::Pod(Pod::C), service.tcp(false)),
+            (ClientHost::Pod(Pod::D), service.tcp(true)),
+            (ClientHost::Outside, service.node_port()),
+            (ClientHost::Node, service.tcp(false)),
         ] {
             let name = format!("{place} > {to}");
             let caller = Caller::enter(&stage.world, place.role())?;
@@ -166,20 +166,20 @@ impl Held {
 
     /// Says what is wrong with it, if it does not carry any more.
     pub(crate) fn check(&mut self) -> Option<String> {
-        let error = self.call.again(PATIENCE).err()?;
+        let error = self.call.repeat(PATIENCE).err()?;
         Some(format!("the open connection {} broke: {error}", self.name))
     }
 }
 
 /// The pod that answers now, if any.
 pub(crate) fn who_answers(stage: &Stage, service: Service) -> anyhow::Result<Option<String>> {
-    who_answers_at(stage, Place::Pod(Pod::D), service.tcp(false))
+    who_answers_at(stage, ClientHost::Pod(Pod::D), service.tcp(false))
 }
 
 /// The same for an address, called from some place.
 pub(crate) fn who_answers_at(
     stage: &Stage,
-    place: Place,
+    place: ClientHost,
     to: SocketAddr,
 ) -> anyhow::Result<Option<String>> {
     let caller = Caller::enter(&stage.world, place.role())?;

@@ -1,8 +1,9 @@
 //! What the routes answer.
 
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
 use serde_json::json;
 
-use super::support::{service, wait, web};
 use super::view::Viewed;
 
 /// A Service that only answers where it has local endpoints, and has none; and one that is broken in part.
@@ -23,7 +24,7 @@ endpoints:
 ";
 
 #[test]
-fn an_overview_says_what_runs_and_how_it_fares() {
+fn overview_shows_version_mode_and_state() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["1.10", "2.10"])), ("local.yaml", LOCAL)]);
     let overview = viewed.ask("overview");
     assert_eq!(overview["version"], env!("CARGO_PKG_VERSION"));
@@ -76,7 +77,7 @@ fn services_are_filtered_sorted_and_cut_by_the_daemon() {
 }
 
 #[test]
-fn a_service_says_of_every_endpoint_why() {
+fn shows_the_reason_for_every_endpoint_of_a_service() {
     let viewed = Viewed::new(&[("local.yaml", LOCAL)]);
     let service = viewed.ask("services/shop/local");
     let port = &service["ports"][0];
@@ -129,7 +130,7 @@ fn connections_are_counted_for_services_and_endpoints() {
 }
 
 #[test]
-fn a_trace_says_where_a_packet_goes() {
+fn traces_a_packet() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["1.10", "2.10"]))]);
     let trace = viewed.ask("trace?from=10.244.1.20&to=10.96.0.10:80");
     assert_eq!(trace["outcome"], "delivered");
@@ -147,7 +148,7 @@ fn a_trace_says_where_a_packet_goes() {
 }
 
 #[test]
-fn the_kernel_is_told_over_the_socket_only() {
+fn shows_kernel_state_only_over_the_socket() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let trace = viewed.ask("trace?from=10.244.1.12&to=10.96.0.10:80&kernel=true");
     assert_eq!(trace["kernel"][0]["place"], "map ip ferrovia services");
@@ -175,7 +176,7 @@ fn the_kernel_is_told_over_the_socket_only() {
 }
 
 #[test]
-fn changes_say_what_came_in_and_what_was_written() {
+fn shows_received_changes_and_writes() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let first = viewed.ask("changes");
     let first = &first["changes"][0];
@@ -215,7 +216,7 @@ fn changes_say_what_came_in_and_what_was_written() {
 }
 
 #[test]
-fn nonsense_gets_one_line_and_what_to_try() {
+fn invalid_requests_get_one_line_with_a_suggestion() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     for (path, words) in [
         ("nowhere", "nothing at this path"),

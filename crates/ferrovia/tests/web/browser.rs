@@ -34,7 +34,7 @@ pub(crate) struct Browser {
     next: u64,
     session: Option<String>,
     profile: PathBuf,
-    /// Everything it told without being asked.
+    /// All unsolicited messages.
     events: Vec<Value>,
 }
 
@@ -206,7 +206,7 @@ impl Browser {
         std::fs::write(folder.join(format!("{name}.png")), bytes).expect("it can be written");
     }
 
-    /// What went wrong in the page so far, but for requests that nobody answered.
+    /// The errors of the page so far, except for unanswered requests.
     pub(crate) fn errors(&self) -> Vec<String> {
         let is_error = |event: &&Value| match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => true,

@@ -4,12 +4,15 @@ use std::os::unix::fs::PermissionsExt;
 
 use ferrovia::serve::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::TestNode;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::wait;
 
-use super::support::{wait, web};
 use super::view::{PAGE, Viewed};
+use crate::FERROVIA;
 
 #[test]
-fn only_names_and_origins_of_ours_are_answered() {
+fn accepts_only_our_host_names_and_origins() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let code = |headers: &[(&str, &str)]| raw(&viewed, "GET / HTTP/1.1", headers);
     assert_eq!(code(&[("Host", PAGE)]), 200);
@@ -48,7 +51,7 @@ fn nothing_can_be_changed() {
 }
 
 #[test]
-fn every_answer_tells_browsers_to_be_careful() {
+fn every_response_has_security_headers() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     for path in ["/", "/nowhere", "/api/v1/overview", "/api/v1/nowhere"] {
         let reply = viewed.request("GET", path, &[]);
@@ -65,7 +68,7 @@ fn every_answer_tells_browsers_to_be_careful() {
 }
 
 #[test]
-fn the_socket_is_for_its_owner_and_goes_with_the_daemon() {
+fn only_the_owner_may_use_the_socket_which_the_daemon_removes() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mode = std::fs::metadata(viewed.socket())
         .expect("it is there")
@@ -112,8 +115,8 @@ fn both_can_be_switched_off() {
 
 /// On loopback the page could be read by every user of the machine and by pods on the host's network.
 #[test]
-fn there_is_no_page_unless_an_address_is_given() {
-    let node = super::support::Node::new();
+fn disables_the_page_without_an_address() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     node.start();
     node.wait_until_ready();
@@ -122,8 +125,8 @@ fn there_is_no_page_unless_an_address_is_given() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_no_reason_to_end() {
-    let node = super::support::Node::new();
+fn continues_if_the_port_is_in_use() {
+    let node = TestNode::new(FERROVIA);
     node.write("web.yaml", &web(&["2.10"]));
     let taken = {
         let _inside = node.world.enter(Role::Node).expect("the node is there");
@@ -145,7 +148,7 @@ fn a_port_that_is_taken_is_no_reason_to_end() {
 }
 
 #[test]
-fn a_command_without_a_daemon_says_what_to_try() {
+fn a_command_without_a_daemon_suggests_what_to_do() {
     let error = Client::new("/nonexistent/admin.sock").get("overview");
     let error = error.expect_err("there is none").to_string();
     assert!(

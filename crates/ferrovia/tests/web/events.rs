@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::{SOON, wait};
 use serde_json::Value;
 
-use super::support::{SOON, wait, web};
 use super::view::Viewed;
 
 /// Somebody who listens.
@@ -37,7 +38,7 @@ impl Listener {
 }
 
 #[test]
-fn a_change_is_told_to_those_who_listen() {
+fn sends_changes_to_subscribers() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mut listener = Listener::new(&viewed, "events?service=default/web");
     assert_eq!(listener.next("hello")["version"], env!("CARGO_PKG_VERSION"));
@@ -51,7 +52,7 @@ fn a_change_is_told_to_those_who_listen() {
 }
 
 #[test]
-fn rates_are_told_while_connections_come() {
+fn sends_rates_while_there_are_connections() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mut listener = Listener::new(&viewed, "events");
     listener.next("rates");
@@ -69,7 +70,7 @@ fn rates_are_told_while_connections_come() {
 }
 
 #[test]
-fn listeners_are_bounded_and_give_their_places_back() {
+fn limits_subscribers_and_frees_their_slots() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["2.10"]))]);
     let mut listeners: Vec<Listener> = (0..16).map(|_| Listener::new(&viewed, "events")).collect();
     for listener in &mut listeners {

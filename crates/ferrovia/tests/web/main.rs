@@ -11,10 +11,10 @@ mod browser;
 mod doors;
 mod events;
 mod page;
-#[allow(dead_code, reason = "the daemon's tests use more of it")]
-#[path = "../daemon/support.rs"]
-mod support;
 mod top;
 mod view;
+
+/// The program under test.
+const FERROVIA: &str = env!("CARGO_BIN_EXE_ferrovia");
 
 use ferrovia_lab::plain_http as client;

@@ -1,10 +1,12 @@
 //! The page as people use it. Pictures of it are written to `page` in cargo's folder for temporary files.
 
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+
 use super::browser::Browser;
-use super::support::{service, wait, web};
 use super::view::{PAGE, Viewed};
 
-/// Nothing went wrong, and nobody but the daemon was asked for anything.
+/// The page has no errors and sent requests only to the daemon.
 fn was_well_behaved(browser: &Browser) {
     assert_eq!(browser.errors(), Vec::<String>::new());
     let own = format!("http://{PAGE}/");
@@ -91,7 +93,7 @@ fn a_packet_is_traced() {
 }
 
 #[test]
-fn a_restart_is_survived_and_told() {
+fn shows_a_restart_and_reconnects() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["1.10"]))]);
     let mut browser = open(&viewed, "#/services");
     browser.wait_for_text("1 service");

@@ -5,9 +5,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::wait;
 
-use super::support::{wait, web};
 use super::view::Viewed;
+use crate::FERROVIA;
 
 #[test]
 fn once_prints_a_table() {
@@ -55,7 +57,7 @@ fn a_terminal_shows_services_and_endpoints() {
     let viewed = Viewed::new(&[("web.yaml", &web(&["1.10", "2.10"]))]);
     let command = format!(
         "stty rows 24 cols 110; exec {} top --admin-socket={}",
-        env!("CARGO_BIN_EXE_ferrovia"),
+        FERROVIA,
         viewed.socket().display()
     );
     let mut terminal = viewed

@@ -5,24 +5,25 @@ use std::path::PathBuf;
 
 use ferrovia::serve::admin::client::{Client, ClientError};
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::TestNode;
 use serde_json::Value;
 
 use super::client as http;
-use super::support::Node;
+use crate::FERROVIA;
 
 /// Where the page is.
 pub(crate) const PAGE: &str = "127.0.0.1:10247";
 
 /// A node whose daemon can be asked.
 pub(crate) struct Viewed {
-    pub(crate) node: Node,
+    pub(crate) node: TestNode,
     socket: PathBuf,
 }
 
 impl Viewed {
     /// A daemon on these files, with more flags.
     pub(crate) fn with(files: &[(&str, &str)], flags: &[&str]) -> Self {
-        let node = Node::new();
+        let node = TestNode::new(FERROVIA);
         for (name, text) in files {
             node.write(name, text);
         }
@@ -67,7 +68,7 @@ impl Viewed {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-    ) -> http::Reply {
+    ) -> http::HttpResponse {
         let address: SocketAddr = PAGE.parse().expect("an address");
         let _inside = self
             .node

@@ -1,21 +1,21 @@
-//! `ferrovia-demo`: the real proxy at work in a small cluster of network namespaces, on one screen.
+//! `ferrovia-demo`: runs the real proxy in a small cluster of network namespaces and shows what it does.
 //!
-//! - [`stage`]: the cluster, the proxy in its node, and the folder of manifests it follows.
-//! - [`proxy`], [`manifests`]: the parts of it; [`monitor`]: hears what is written to the kernel.
-//! - [`traffic`]: calls from places of the cluster, and who answered them.
-//! - [`scenes`]: what is shown, in order. Every scene asserts what it shows.
-//! - [`report`]: how it looks on the screen.
-//! - [`keep`]: staying up afterwards, for people who want to play.
+//! - [`cluster`]: the cluster, the proxy on its node, and its folder of manifests.
+//! - [`proxy`], [`manifests`]: its parts; [`monitor`]: observes writes to nf_tables.
+//! - [`traffic`]: calls from hosts of the cluster, and the pods that answered.
+//! - [`scenes`]: the scenes in order. Every scene asserts what it shows.
+//! - [`report`]: the output.
+//! - [`keep`]: keeps the cluster running afterwards, to try things out.
 //!
-//! Only namespaces of its own are made and removed; the host's network is left alone.
+//! It creates and removes only its own network namespaces and does not touch the host's network.
 
+mod cluster;
 mod keep;
 mod manifests;
 mod monitor;
 mod proxy;
 mod report;
 mod scenes;
-mod stage;
 mod traffic;
 
 use std::io::ErrorKind;
@@ -29,22 +29,22 @@ use clap::Parser;
 use ferrovia_lab::interrupt::Interrupt;
 use ferrovia_lab::rootless;
 
-use crate::report::Report;
-use crate::stage::Stage;
+use crate::cluster::DemoCluster;
+use crate::report::DemoReport;
 
 /// Shows Ferrovia at work in a small cluster of network namespaces. Needs root or user namespaces.
 #[derive(Debug, Parser)]
 #[command(name = "ferrovia-demo")]
 struct Args {
-    /// The proxy's program
+    /// Path of the ferrovia program
     #[arg(long, value_name = "FILE")]
     ferrovia: PathBuf,
 
-    /// Folder of manifests to show it on
+    /// Folder of manifests; scenes edit a copy of it
     #[arg(long, value_name = "DIR")]
     manifests: PathBuf,
 
-    /// Stay up afterwards, following the folder itself, until Ctrl-C
+    /// Keep the cluster running until Ctrl-C and follow changes in the folder
     #[arg(long)]
     keep: bool,
 }
@@ -60,29 +60,29 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the demo; whether every check passed and nobody interrupted it.
+/// Runs the demo; returns whether every check passed without an interruption.
 fn run(args: &Args) -> anyhow::Result<bool> {
     ensure_possible()?;
-    // Before anything that would have to be tidied up.
+    // Before anything that has to be cleaned up.
     let interrupt = Interrupt::watch().context("cannot watch for Ctrl-C")?;
     let begin = Instant::now();
-    let mut report = Report::to_stdout();
-    let mut stage = Stage::build(&args.ferrovia, &args.manifests, interrupt.clone())?;
-    report.opening(&stage);
-    scenes::play(&mut stage, &mut report)?;
+    let mut report = DemoReport::to_stdout();
+    let mut cluster = DemoCluster::build(&args.ferrovia, &args.manifests, interrupt.clone())?;
+    report.opening(&cluster);
+    scenes::run(&mut cluster, &mut report)?;
     report.summary(begin.elapsed(), interrupt.is_raised());
     if args.keep && !interrupt.is_raised() {
-        keep::stay(&mut stage, &mut report)?;
+        keep::run_until_interrupted(&mut cluster, &mut report)?;
         return Ok(report.all_passed());
     }
     Ok(report.all_passed() && !interrupt.is_raised())
 }
 
-/// Says what is missing before anything is begun, rather than in the middle.
+/// Checks the requirements before anything is created.
 fn ensure_possible() -> anyhow::Result<()> {
-    // A process's folder belongs to the user it acts for.
+    // The owner of a process's folder is its effective user.
     let user = std::fs::metadata("/proc/self")
-        .context("cannot tell who runs this")?
+        .context("cannot determine the current user")?
         .uid();
     ensure!(
         user == 0,
@@ -97,7 +97,7 @@ fn ensure_possible() -> anyhow::Result<()> {
         match status {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!("the program {tool} is missing; install the package {package}")
+                bail!("cannot find the program {tool}; install the package {package}")
             }
             Err(error) => return Err(error).with_context(|| format!("cannot run {tool}")),
         }

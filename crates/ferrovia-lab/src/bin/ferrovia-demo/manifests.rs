@@ -1,4 +1,4 @@
-//! A copy of the manifests that the demo may edit, so that the folder of the repository stays as it is.
+//! A copy of the manifests that scenes edit, so that the original folder does not change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use ferrovia_lab::Folder;
 
-/// A folder of the demo's own. Dropping it removes it.
+/// A temporary copy of the manifests. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(crate) struct ManifestCopy {
     root: Folder,
 }
 
-impl Scratch {
+impl ManifestCopy {
     /// Copies the manifests of a folder.
     pub(crate) fn copy_of(folder: &Path) -> anyhow::Result<Self> {
-        let root = Folder::make().context("cannot make a folder for the copy of the manifests")?;
+        let root =
+            Folder::make().context("cannot create a folder for the copy of the manifests")?;
         let scratch = Self { root };
         fs::create_dir(scratch.manifests())
-            .with_context(|| format!("cannot make {}", scratch.manifests().display()))?;
+            .with_context(|| format!("cannot create {}", scratch.manifests().display()))?;
         let entries = fs::read_dir(folder)
             .with_context(|| format!("cannot read the folder {}", folder.display()))?;
         for entry in entries {
@@ -33,32 +34,31 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// The folder for the proxy to follow.
+    /// The folder of manifests that the proxy watches.
     pub(crate) fn manifests(&self) -> PathBuf {
         self.root.join("manifests")
     }
 
-    /// A place for files that are no manifests.
+    /// The folder of files that are not manifests.
     pub(crate) fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// Takes the lines with a word out of a file, as a person would with an editor, and returns
-    /// what the file was before.
-    pub(crate) fn remove_lines(&self, file: &str, word: &str) -> anyhow::Result<String> {
+    /// Removes the lines of a file that contain a text; returns the previous contents.
+    pub(crate) fn remove_lines(&self, file: &str, text: &str) -> anyhow::Result<String> {
         let path = self.manifests().join(file);
         let before =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let after: String = before
             .split_inclusive('\n')
-            .filter(|line| !line.contains(word))
+            .filter(|line| !line.contains(text))
             .collect();
-        ensure!(before != after, "{file} has no line with {word}");
+        ensure!(before != after, "{file} has no line with {text}");
         self.replace(file, &after)?;
         Ok(before)
     }
 
-    /// Writes a file anew. It is renamed into place, as editors do: never is there half a file.
+    /// Replaces a file atomically by renaming, as editors do.
     pub(crate) fn replace(&self, file: &str, content: &str) -> anyhow::Result<()> {
         let (draft, path) = (self.root.join("draft"), self.manifests().join(file));
         fs::write(&draft, content)
@@ -72,11 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_is_edited_and_the_folder_is_not() {
+    fn edits_the_copy_and_not_the_original_folder() {
         let folder = Folder::new();
         folder.write("web.yaml", "a\nb 1\nc\n");
-        folder.write("README.md", "no manifest");
-        let scratch = Scratch::copy_of(folder.path()).unwrap();
+        folder.write("README.md", "not a manifest");
+        let scratch = ManifestCopy::copy_of(folder.path()).unwrap();
         let copy = scratch.manifests().join("web.yaml");
         assert!(!scratch.manifests().join("README.md").exists());
 

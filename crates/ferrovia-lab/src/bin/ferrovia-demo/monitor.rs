@@ -1,7 +1,7 @@
-//! Hears what is written to the node's nftables, whoever writes it.
+//! Observes all writes to the node's nf_tables.
 //!
-//! `nft monitor` does not say when it begins to listen, nor whether it has told everything yet. So a
-//! table of the demo's own comes and goes at both ends: what was written lies between the two.
+//! `nft monitor` reports neither when it begins to listen nor whether it has printed everything. So a
+//! table is created and deleted before and after: the lines in between are the writes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -13,28 +13,28 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use ferrovia_lab::{Role, World};
 
-/// What the names of the marking tables begin with.
+/// The prefix of marker tables.
 const MARK: &str = "demo-mark-";
 
-/// How long to wait for a mark before setting another one.
+/// How long to wait for a marker before creating another one.
 const MARK_WAIT: Duration = Duration::from_millis(100);
 
-/// The table by which a daemon shows that it is the one that writes here.
+/// The table that shows which daemon owns the node.
 const OWNER: &str = "ferrovia-owner";
 
-/// A monitor that hears no mark for this long is broken.
+/// A monitor that prints no marker for this long is broken.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// A running `nft monitor`.
-pub(crate) struct Monitor {
+pub(crate) struct NftMonitor {
     world: Arc<World>,
     child: Child,
     lines: Receiver<String>,
     marks: u32,
 }
 
-impl Monitor {
-    /// Starts to listen, and returns when it does.
+impl NftMonitor {
+    /// Starts the monitor, and returns when it listens.
     pub(crate) fn start(world: Arc<World>) -> anyhow::Result<Self> {
         let mut child = world
             .exec(Role::Node, "nft")
@@ -46,7 +46,7 @@ impl Monitor {
             .context("cannot run nft monitor")?;
         let (heard, lines) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
-            thread::spawn(move || pass_on(BufReader::new(stdout), &heard));
+            thread::spawn(move || forward_lines(BufReader::new(stdout), &heard));
         }
         let mut monitor = Self {
             world,
@@ -58,7 +58,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// What was written since the start, or since this was asked last.
+    /// The writes since the start, or since the last call.
     pub(crate) fn written(&mut self) -> anyhow::Result<Vec<String>> {
         let mut written = vec![];
         let begin = Instant::now();
@@ -69,17 +69,17 @@ impl Monitor {
                 if line == last {
                     return Ok(written);
                 }
-                // Lines with a hash only number the transactions, and the owner's table has no rules.
+                // Lines with a hash only number the transactions, and the owner table has no rules.
                 let is_rule = !line.contains(MARK) && !line.contains(OWNER);
                 if is_rule && !line.starts_with('#') {
                     written.push(line);
                 }
             }
         }
-        bail!("nft monitor hears nothing")
+        bail!("nft monitor prints nothing")
     }
 
-    /// Makes a table come and go; its name.
+    /// Creates and deletes a table; returns its name.
     fn set_mark(&mut self) -> anyhow::Result<String> {
         self.marks += 1;
         let mark = format!("{MARK}{}", self.marks);
@@ -89,20 +89,20 @@ impl Monitor {
             .arg(format!("add table ip {mark}; delete table ip {mark}"))
             .status()
             .context("cannot run nft")?;
-        ensure!(status.success(), "nft cannot add a table");
+        ensure!(status.success(), "nft failed to add a table");
         Ok(mark)
     }
 }
 
-impl Drop for Monitor {
+impl Drop for NftMonitor {
     fn drop(&mut self) {
-        // Both fail only if it has ended by itself.
+        // Both fail only if it has exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn pass_on(stdout: impl BufRead, heard: &Sender<String>) {
+fn forward_lines(stdout: impl BufRead, heard: &Sender<String>) {
     for line in stdout.lines().map_while(Result::ok) {
         if heard.send(line).is_err() {
             return;

@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ferrovia_lab::{Role, World};
 
-/// How long a proxy may take until all services are in the kernel. It takes milliseconds.
+/// The limit of the initial sync. It takes milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// The pod addresses of the lab: clients there are inside the cluster.
 const CLUSTER_CIDR: &str = "10.244.0.0/16,fd00:10:244::/48";
 
-/// A running proxy. Dropping it kills it, which leaves its rules in force.
+/// A running proxy. Dropping it kills it, which leaves its rules active.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct ProxyProcess {
     child: Child,
     log: Log,
 }
 
-/// What the proxy logged and nobody has read yet.
+/// Log lines that were not read yet.
 type Log = Arc<Mutex<Vec<String>>>;
 
-impl Proxy {
-    /// Starts the program on a folder and waits until it says that it is ready, the way services
-    /// tell systemd. `scratch` is a folder for the socket it says it on.
+impl ProxyProcess {
+    /// Starts the program on a folder and waits until it notifies `NOTIFY_SOCKET` that it is ready.
+    /// `scratch` is the folder of that socket.
     pub(crate) fn start(
         world: &World,
         program: &str,
@@ -38,9 +38,9 @@ impl Proxy {
         scratch: &Path,
     ) -> anyhow::Result<Self> {
         let socket = scratch.join("notify");
-        // Left by the proxy before this one.
+        // The previous proxy's socket.
         let _ = std::fs::remove_file(&socket);
-        let bell = UnixDatagram::bind(&socket).context("cannot listen for the proxy")?;
+        let bell = UnixDatagram::bind(&socket).context("cannot create the notification socket")?;
         bell.set_read_timeout(Some(Duration::from_millis(50)))?;
         let mut child = world
             .exec(Role::Node, program)
@@ -49,7 +49,7 @@ impl Proxy {
             .args(["--cluster-cidr", CLUSTER_CIDR, "--manifests"])
             .arg(manifests)
             .env("NOTIFY_SOCKET", &socket)
-            // Ctrl-C is for the demo, which decides when the proxy ends.
+            // Ctrl-C is for the demo, which stops the proxy itself.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -69,19 +69,22 @@ impl Proxy {
                 Ok(_) => return Ok(()),
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(error) => return Err(error).context("cannot hear the proxy"),
+                Err(error) => return Err(error).context("cannot read the notification socket"),
             }
-            let ended = self.child.try_wait().context("cannot ask for the proxy")?;
+            let ended = self
+                .child
+                .try_wait()
+                .context("cannot get the state of ferrovia")?;
             if ended.is_some() || Instant::now() >= deadline {
                 bail!(
-                    "ferrovia did not get ready:\n{}",
+                    "ferrovia did not become ready:\n{}",
                     self.take_log().join("\n")
                 );
             }
         }
     }
 
-    /// What it logged since this was asked last.
+    /// The log lines since the last call.
     pub(crate) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -91,30 +94,29 @@ impl Proxy {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The number of its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it as `kill -9` does, without a chance to do anything.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        // It fails only if the process has ended and was waited for.
+        // It fails only if the process has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Drop for Proxy {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Reads the log for as long as the proxy lives: a full pipe would block it.
+/// Reads the log as long as the proxy runs: a full pipe would block it.
 fn collect_log(child: &mut Child) -> Log {
     let log = Log::default();
     if let Some(stderr) = child.stderr.take() {

@@ -1,4 +1,4 @@
-//! How the demo looks on the screen: headings, rows with a verdict, bars of who answered.
+//! The output of the demo: headings, rows with a verdict, bars with the shares of pods.
 //!
 //! Colours only on a terminal, and not with `NO_COLOR`. Lines fit into 100 columns.
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ferrovia_lab::Role;
 
-use crate::stage::Stage;
-use crate::traffic::{Client, Tally, Target};
+use crate::cluster::DemoCluster;
+use crate::traffic::{CallTally, DemoClient, Destination};
 
 /// Columns of a line.
 const WIDTH: usize = 100;
@@ -16,8 +16,8 @@ const WIDTH: usize = 100;
 /// Cells that all bars of a line share.
 const BAR_CELLS: f64 = 28.0;
 
-/// Prints, and counts verdicts.
-pub(crate) struct Report {
+/// Prints the output and counts verdicts.
+pub(crate) struct DemoReport {
     out: Box<dyn Write>,
     is_terminal: bool,
     colours: bool,
@@ -26,21 +26,21 @@ pub(crate) struct Report {
     failed: u32,
 }
 
-/// One question put to the cluster, and the answer.
-pub(crate) struct Row<'a> {
-    pub(crate) client: Client,
-    pub(crate) target: Target,
+/// Calls of one client to one target, and their result.
+pub(crate) struct ReportRow<'a> {
+    pub(crate) client: DemoClient,
+    pub(crate) target: Destination,
     pub(crate) words: String,
-    /// Draws who answered.
-    pub(crate) bars: Option<&'a Tally>,
+    /// The shares of pods to draw.
+    pub(crate) bars: Option<&'a CallTally>,
     pub(crate) verdict: Result<(), String>,
 }
 
-impl Report {
+impl DemoReport {
     /// A report to the standard output.
     pub(crate) fn to_stdout() -> Self {
         let is_terminal = io::stdout().is_terminal();
-        // An empty NO_COLOR counts as none, says its definition.
+        // By its definition an empty NO_COLOR counts as unset.
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
             out: Box::new(io::stdout()),
@@ -52,9 +52,9 @@ impl Report {
         }
     }
 
-    /// What the cluster looks like.
-    pub(crate) fn opening(&mut self, stage: &Stage) {
-        let node = stage.world.name(Role::Node).to_owned();
+    /// Prints the topology of the cluster.
+    pub(crate) fn opening(&mut self, cluster: &DemoCluster) {
+        let node = cluster.world.name(Role::Node).to_owned();
         let title = self.paint(Colour::Bold, "Ferrovia in a cluster of network namespaces");
         self.line(&title);
         self.line("");
@@ -63,16 +63,15 @@ impl Report {
         );
         self.line("  192.0.2.9         198.51.100.10           198.51.100.20");
         self.line("  203.0.113.200     pod-a pod-b pod-c pod-d pod-x pod-y pod-z");
-        let place = format!(
-            "  namespaces {}*, manifests {}/",
+        let location = format!(
+            "  namespaces: {}*   manifests: {}/",
             node.trim_end_matches("node"),
-            stage.folder().display()
+            cluster.folder().display()
         );
-        let place = self.paint(Colour::Dim, &place);
-        self.line(&place);
+        let location = self.paint(Colour::Dim, &location);
+        self.line(&location);
     }
 
-    /// Begins a scene.
     pub(crate) fn scene(&mut self, title: &str, file: &str) {
         self.scenes += 1;
         let head = format!("{:>2}  {title}", self.scenes);
@@ -86,8 +85,8 @@ impl Report {
     }
 
     /// Prints a row of a scene.
-    pub(crate) fn row(&mut self, row: Row<'_>) {
-        let Row {
+    pub(crate) fn row(&mut self, row: ReportRow<'_>) {
+        let ReportRow {
             client,
             target,
             words,
@@ -126,11 +125,11 @@ impl Report {
 
     /// Prints a line as it is.
     pub(crate) fn line(&mut self, text: &str) {
-        // Nobody may be reading any more; the demo then still has to tidy up.
+        // The output may be closed; the demo must still clean up.
         let _ = writeln!(self.out, "{text}");
     }
 
-    /// Shows a line in place of the one shown this way before; on a terminal only.
+    /// Replaces the last line shown by this function; on a terminal only.
     pub(crate) fn live(&mut self, text: &str) {
         if self.is_terminal {
             let _ = write!(self.out, "\r\x1b[K{text}");
@@ -138,7 +137,7 @@ impl Report {
         }
     }
 
-    /// The verdict on everything.
+    /// Prints the number of passed and failed checks.
     pub(crate) fn summary(&mut self, took: Duration, interrupted: bool) {
         let (colour, mark) = if self.all_passed() {
             (Colour::Green, "✓")
@@ -160,12 +159,12 @@ impl Report {
         self.failed == 0
     }
 
-    /// Who answered how often, side by side.
-    pub(crate) fn bars(&self, tally: &Tally) -> String {
+    /// The shares of pods as bars.
+    pub(crate) fn bars(&self, tally: &CallTally) -> String {
         let all = f64::from(tally.answered().max(1));
         let bar = |(pod, count): (&String, &u32)| {
             let share = f64::from(*count) / all;
-            // At least one cell: somebody who answered once must be seen.
+            // At least one cell, so that every pod is visible.
             let cells = ((share * BAR_CELLS).round() as usize).max(1);
             let cells = self.paint(Colour::of_pod(pod), &"█".repeat(cells));
             format!("{pod} {cells} {:.0} %", share * 100.0)
@@ -182,7 +181,7 @@ impl Report {
     }
 }
 
-/// What the terminal is told.
+/// An ANSI text attribute.
 #[derive(Clone, Copy)]
 enum Colour {
     Bold,
@@ -220,7 +219,7 @@ impl Colour {
     }
 }
 
-/// A number as people read it: `12,345`.
+/// A number with thousands separators: `12,345`.
 pub(crate) fn grouped(number: u32) -> String {
     let digits = number.to_string();
     let mut text = String::new();

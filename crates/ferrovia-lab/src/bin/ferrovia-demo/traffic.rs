@@ -1,4 +1,4 @@
-//! Calls from places of the cluster, and who answered them.
+//! Calls from hosts of the cluster, and the pods that answered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,66 +9,62 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ferrovia_lab::client::{Caller, DROP_WAIT};
-use ferrovia_lab::{Outcome, Place, Pod, Protocol, World};
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol, World};
 
-/// A survey ends after so many failures: what follows would be more of the same, and slow.
+/// A survey stops after this many failures: further calls would fail, too, and take long.
 const GIVE_UP: u32 = 3;
 
-/// Between two calls of one client under traffic: thousands of calls a second, but a processor
-/// left for the proxy on a small machine.
+/// The pause between two calls of one client: thousands of calls per second, but leaves a processor for the
+/// proxy on a small machine.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// How long to wait for an answer. Short of the second after which TCP sends its first packet again:
-/// a packet that was lost is shown, not healed.
+/// How long to wait for an answer. Less than the second after which TCP retransmits its SYN, so that a lost
+/// packet is visible.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// Calls to an address that should stay silent, all at the same time.
+/// Concurrent calls to a destination that must not answer.
 const SILENT_TRIES: usize = 4;
 
-/// Who calls.
+/// A client of the demo.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Client {
-    pub(crate) place: Place,
-    /// One of the place's addresses, where it has several; otherwise the routes choose.
+pub(crate) struct DemoClient {
+    pub(crate) host: ClientHost,
+    /// One of the host's addresses, if it has several; otherwise the routes choose.
     pub(crate) source: Option<IpAddr>,
 }
 
-impl Client {
-    /// A client at a place, with the address it usually has.
-    pub(crate) const fn at(place: Place) -> Self {
-        Self {
-            place,
-            source: None,
-        }
+impl DemoClient {
+    /// A client on a host, with its primary address.
+    pub(crate) const fn at(host: ClientHost) -> Self {
+        Self { host, source: None }
     }
 
     /// A client in a pod.
     pub(crate) const fn in_pod(pod: Pod) -> Self {
-        Self::at(Place::Pod(pod))
+        Self::at(ClientHost::Pod(pod))
     }
 
     fn source(self, to: IpAddr) -> Option<IpAddr> {
-        self.source.or_else(|| self.place.source(to))
+        self.source.or_else(|| self.host.source(to))
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for DemoClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source {
-            Some(source) => write!(f, "{} {source}", self.place),
-            None => self.place.fmt(f),
+            Some(source) => write!(f, "{} {source}", self.host),
+            None => self.host.fmt(f),
         }
     }
 }
 
-/// What is called.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Target {
+pub(crate) enum Destination {
     Http(SocketAddr),
     Udp(SocketAddr),
 }
 
-impl Target {
+impl Destination {
     fn address(self) -> SocketAddr {
         match self {
             Self::Http(address) | Self::Udp(address) => address,
@@ -76,7 +72,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(address) => address.fmt(f),
@@ -87,16 +83,16 @@ impl fmt::Display for Target {
 
 /// The source address that pods are expected to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ExpectedSource {
     /// The client's own.
     Kept,
     /// The node's: the packets were masqueraded.
     Node,
 }
 
-/// What became of some calls.
+/// The outcomes of calls.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CallTally {
     pub(crate) by_pod: BTreeMap<String, u32>,
     pub(crate) failed: u32,
     first_failure: Option<String>,
@@ -104,7 +100,7 @@ pub(crate) struct Tally {
     masqueraded: u32,
 }
 
-impl Tally {
+impl CallTally {
     fn add(&mut self, world: &World, outcome: &Outcome) {
         let Outcome::Answer(answer) = outcome else {
             self.failed += 1;
@@ -113,7 +109,7 @@ impl Tally {
             return;
         };
         *self.by_pod.entry(answer.pod.clone()).or_default() += 1;
-        // Asked in this order because a client on the node has the node's address as its own.
+        // In this order, because a client on the node has the node's address as its own.
         if answer.seen_source == answer.own_source {
             self.kept += 1;
         } else if world.is_node_address(answer.seen_source) {
@@ -126,66 +122,66 @@ impl Tally {
         self.by_pod.values().sum()
     }
 
-    /// Every call was answered, and there were some.
+    /// Checks that there were calls and all were answered.
     pub(crate) fn expect_no_failure(&self) -> Result<(), String> {
         match &self.first_failure {
             Some(failure) => Err(format!(
                 "{} calls failed, the first: {failure}",
                 self.failed
             )),
-            None if self.answered() == 0 => Err("nobody called".to_owned()),
+            None if self.answered() == 0 => Err("no calls were made".to_owned()),
             None => Ok(()),
         }
     }
 
-    /// These pods and no others answered, in proportion to their weights.
+    /// Checks that only these pods answered, in proportion to their weights.
     pub(crate) fn expect_shares(&self, shares: &[(Pod, u32)]) -> Result<(), String> {
-        let stranger = self
+        let unexpected = self
             .by_pod
             .keys()
             .find(|name| shares.iter().all(|(pod, _)| pod.name() != *name));
-        if let Some(stranger) = stranger {
-            return Err(format!("{stranger} answered, which should not"));
+        if let Some(unexpected) = unexpected {
+            return Err(format!("unexpected pod {unexpected} answered"));
         }
         let calls = f64::from(self.answered());
         let weights: u32 = shares.iter().map(|(_, weight)| weight).sum();
         for (pod, weight) in shares {
             let share = f64::from(*weight) / f64::from(weights.max(1));
-            // Six standard deviations: chance goes beyond them twice in a thousand million runs.
+            // Six standard deviations are exceeded by chance twice in a billion runs.
             let allowed = 6.0 * (calls * share * (1.0 - share)).sqrt();
             let (seen, expected) = (f64::from(self.count(*pod)), calls * share);
             if (seen - expected).abs() > allowed {
                 let name = pod.name();
                 return Err(format!(
-                    "{name} answered {seen} times, not about {expected:.0}"
+                    "{name} answered {seen} times, expected about {expected:.0}"
                 ));
             }
         }
         Ok(())
     }
 
-    /// Whose address the pods saw.
+    /// The source address that the pods saw.
     pub(crate) fn seen_source(&self) -> &'static str {
         if self.kept == self.answered() {
-            "the client itself"
+            "the client's address"
         } else if self.masqueraded == self.answered() {
-            "the node"
+            "the node's address"
         } else {
-            "various sources"
+            "several source addresses"
         }
     }
 
-    /// The pods always saw this kind of source.
-    pub(crate) fn expect_source(&self, source: Source) -> Result<(), String> {
+    /// Checks that the pods always saw this source.
+    pub(crate) fn expect_source(&self, source: ExpectedSource) -> Result<(), String> {
         let seen = match source {
-            Source::Kept => self.kept,
-            Source::Node => self.masqueraded,
+            ExpectedSource::Kept => self.kept,
+            ExpectedSource::Node => self.masqueraded,
         };
         if seen == self.answered() {
             Ok(())
         } else {
             Err(format!(
-                "expected {source:?} as source, {} times it was not",
+                "expected source {source:?}; {} calls had another one",
                 self.answered() - seen
             ))
         }
@@ -196,15 +192,15 @@ impl Tally {
     }
 }
 
-/// Calls so many times, one after the other.
+/// Makes `count` calls, one after the other.
 pub(crate) fn survey(
     world: &World,
-    client: Client,
-    target: Target,
+    client: DemoClient,
+    target: Destination,
     calls: u32,
-) -> anyhow::Result<Tally> {
-    let caller = Caller::enter(world, client.place.role())?;
-    let mut tally = Tally::default();
+) -> anyhow::Result<CallTally> {
+    let caller = Caller::enter(world, client.host.role())?;
+    let mut tally = CallTally::default();
     for _ in 0..calls {
         tally.add(world, &ask(&caller, client, target));
         if tally.failed >= GIVE_UP {
@@ -214,30 +210,30 @@ pub(crate) fn survey(
     Ok(tally)
 }
 
-/// Calls where nothing should come back; what came back if something did.
+/// Makes calls that must not be answered.
 pub(crate) fn expect_silence(
     world: &World,
-    client: Client,
-    target: Target,
+    client: DemoClient,
+    target: Destination,
 ) -> anyhow::Result<Result<(), String>> {
     let to = target.address();
-    let caller = Caller::enter(world, client.place.role())?;
+    let caller = Caller::enter(world, client.host.role())?;
     let calls: Vec<_> = (0..SILENT_TRIES)
         .map(|_| caller.start(Protocol::Tcp, client.source(to.ip()), to))
         .collect::<Result<_, _>>()
         .context("cannot call")?;
     let deadline = Instant::now() + DROP_WAIT;
     for mut call in calls {
-        // An HTTP server says nothing by itself: it has to be asked.
+        // An HTTP server responds only to a request.
         match call.get(deadline) {
             Outcome::TimedOut => {}
-            other => return Ok(Err(format!("expected silence, saw {other}"))),
+            other => return Ok(Err(format!("expected no answer, got {other}"))),
         }
     }
     Ok(Ok(()))
 }
 
-/// A call made under traffic.
+/// A call during an operation.
 #[derive(Debug)]
 pub(crate) struct Observation {
     pub(crate) started: Instant,
@@ -251,25 +247,24 @@ impl Observation {
     }
 }
 
-/// Counts observations.
-pub(crate) fn tally(world: &World, observations: &[Observation]) -> Tally {
-    let mut tally = Tally::default();
+pub(crate) fn tally(world: &World, observations: &[Observation]) -> CallTally {
+    let mut tally = CallTally::default();
     for observation in observations {
         tally.add(world, &observation.outcome);
     }
     tally
 }
 
-/// Does some work while clients call without a pause, each from a thread of its own. Returns what
-/// became of their calls, and of the work.
+/// Runs an operation while clients call without pause, each in its own thread. Returns their calls and the
+/// result of the operation.
 pub(crate) fn during<T>(
     world: &World,
-    clients: &[(Client, Target)],
+    clients: &[(DemoClient, Destination)],
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<(Vec<Observation>, T)> {
     let over = AtomicBool::new(false);
-    let hammer = |client: Client, target: Target| -> anyhow::Result<Vec<Observation>> {
-        let caller = Caller::enter(world, client.place.role())?;
+    let hammer = |client: DemoClient, target: Destination| -> anyhow::Result<Vec<Observation>> {
+        let caller = Caller::enter(world, client.host.role())?;
         let mut observations = vec![];
         while !over.load(Ordering::Relaxed) {
             let started = Instant::now();
@@ -298,16 +293,16 @@ pub(crate) fn during<T>(
     })
 }
 
-/// Sends a datagram at every tick and only then waits for answers, so that each lost one stands for
-/// a tick without service. Returns which were answered, in order.
+/// Sends a datagram at every tick and then waits for answers, so that each lost one means a tick of outage.
+/// Returns whether each was answered.
 pub(crate) fn pulse(
     world: &World,
-    client: Client,
+    client: DemoClient,
     to: SocketAddr,
     tick: Duration,
     count: usize,
 ) -> anyhow::Result<Vec<bool>> {
-    let caller = Caller::enter(world, client.place.role())?;
+    let caller = Caller::enter(world, client.host.role())?;
     let mut calls = Vec::with_capacity(count);
     let mut next = Instant::now();
     for _ in 0..count {
@@ -322,12 +317,12 @@ pub(crate) fn pulse(
     Ok(answered.collect())
 }
 
-fn ask(caller: &Caller<'_>, client: Client, target: Target) -> Outcome {
+fn ask(caller: &Caller<'_>, client: DemoClient, target: Destination) -> Outcome {
     let to = target.address();
     let from = client.source(to.ip());
     match target {
-        Target::Http(_) => caller.get(from, to, PATIENCE),
-        Target::Udp(_) => caller.connect(Protocol::Udp, from, to, PATIENCE),
+        Destination::Http(_) => caller.get(from, to, PATIENCE),
+        Destination::Udp(_) => caller.connect(Protocol::Udp, from, to, PATIENCE),
     }
 }
 
@@ -335,13 +330,13 @@ fn ask(caller: &Caller<'_>, client: Client, target: Target) -> Outcome {
 mod tests {
     use super::*;
 
-    fn tally(counts: &[(Pod, u32)]) -> Tally {
+    fn tally(counts: &[(Pod, u32)]) -> CallTally {
         let by_pod = counts
             .iter()
             .map(|(pod, count)| (pod.name().to_owned(), *count));
-        Tally {
+        CallTally {
             by_pod: by_pod.collect(),
-            ..Tally::default()
+            ..CallTally::default()
         }
     }
 
@@ -371,7 +366,7 @@ mod tests {
 
     #[test]
     fn no_calls_are_no_success() {
-        assert!(Tally::default().expect_no_failure().is_err());
+        assert!(CallTally::default().expect_no_failure().is_err());
         assert_eq!(tally(&[(Pod::A, 1)]).expect_no_failure(), Ok(()));
     }
 }

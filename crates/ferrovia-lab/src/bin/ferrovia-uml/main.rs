@@ -1,4 +1,4 @@
-//! Runs a program in user-mode Linux: a kernel with IPVS, ipset and all of netfilter, booted for it and gone afterwards.
+//! Runs a program in user-mode Linux: a kernel with IPVS, ipset and all of netfilter, booted for this program.
 //!
 //! `ferrovia-uml ipvsadm -Ln`, `ferrovia-uml --memory 2G -- sh -c 'ip link add d0 type dummy && ip link'`
 
@@ -10,18 +10,18 @@ use std::time::Duration;
 use clap::Parser;
 use ferrovia_lab::uml::{self, Job, Machine};
 
-/// Runs a program as root in a kernel of its own, with this machine's files (read-only), and ends as it ends.
+/// Runs a program as root in user-mode Linux, with this machine's files (read-only), and exits with its exit code.
 #[derive(Parser)]
 struct Options {
-    /// The guest's memory.
+    /// Memory of the guest, such as 512M or 2G
     #[arg(long, default_value = "1G")]
     memory: String,
-    /// Seconds the program may run.
+    /// Time limit of the program in seconds
     #[arg(long, default_value_t = 900)]
     limit: u64,
-    /// The program.
+    /// Program to run
     program: PathBuf,
-    /// What it is called with.
+    /// Arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use ferrovia_lab::apiserver::{ApiServer, Auth, Options, sample};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, sample};
 use ferrovia_lab::{Role, Spec, World};
 use serde_json::Value;
 
@@ -125,10 +125,10 @@ impl Node {
     /// A server with these objects, and nobody who follows it.
     pub(crate) fn new(objects: impl Iterator<Item = Value>) -> anyhow::Result<Self> {
         let world = new_world()?;
-        let options = Options {
+        let options = ApiServerOptions {
             tls: true,
             auth: Auth::Token,
-            ..Options::default()
+            ..ApiServerOptions::default()
         };
         let server = {
             let _inside = world.enter(Role::Node)?;

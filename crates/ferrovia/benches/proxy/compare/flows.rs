@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use ferrovia_host::netlink::{Protocol, Socket, Writer};
 use ferrovia_lab::apiserver::sample;
+use ferrovia_lab::conntrack::{ConntrackEntry, TCP, create, write_tuple};
 use ferrovia_lab::interrupt::Interrupt;
 use ferrovia_lab::plain_http::try_request;
 use ferrovia_lab::{Role, World};
@@ -19,7 +20,6 @@ use super::{Launch, Node, PATIENCE, Request, SETTLE, contestants, go_on, kube_pr
 use crate::api::objects;
 use crate::cluster::Size;
 use crate::compare::release::Release;
-use crate::entries::{Entry, TCP, create, direction};
 use crate::figures::Samples;
 use crate::report;
 use crate::show::{ratio, show};
@@ -184,7 +184,7 @@ fn replace_endpoints(
 }
 
 /// Writes a flow into the node's table.
-fn enter(world: &World, entry: Entry) -> anyhow::Result<()> {
+fn enter(world: &World, entry: ConntrackEntry) -> anyhow::Result<()> {
     let _inside = world.enter(Role::Node)?;
     Ok(create(std::iter::once(entry))?)
 }
@@ -203,13 +203,13 @@ impl Tracked {
     }
 
     /// Whether a flow is there, which costs the kernel one look-up.
-    fn has(&mut self, entry: &Entry) -> anyhow::Result<bool> {
+    fn has(&mut self, entry: &ConntrackEntry) -> anyhow::Result<bool> {
         const GET: u16 = 1 << 8 | 1;
         const ORIGINAL: u16 = 1;
         let body = |w: &mut Writer| {
             w.raw(&[libc::AF_INET as u8, 0, 0, 0]);
             w.nested(ORIGINAL, |w| {
-                direction(w, entry.protocol, entry.client, entry.sent_to);
+                write_tuple(w, entry.protocol, entry.client, entry.sent_to);
             });
         };
         match self.socket.ask(GET, body, |_| Some(())) {
@@ -273,20 +273,20 @@ fn endpoint(service: usize, turn: usize) -> SocketAddr {
 }
 
 /// A flow of its own to a Service, answered by an endpoint.
-fn flow(number: usize, service: usize, endpoint: SocketAddr) -> Entry {
+fn flow(number: usize, service: usize, endpoint: SocketAddr) -> ConntrackEntry {
     let client = SocketAddr::new(Ipv4Addr::new(10, 200, 0, 1).into(), 1000 + number as u16);
-    Entry::udp(client, objects::address(service).into(), endpoint)
+    ConntrackEntry::udp(client, objects::address(service).into(), endpoint)
 }
 
 /// A flow of no Service.
-fn other_flow(number: usize) -> Entry {
+fn other_flow(number: usize) -> ConntrackEntry {
     const PORTS: usize = 50_000;
     let ip = Ipv4Addr::from_bits(0x0ac9_0000 + (number / PORTS) as u32);
     let client = SocketAddr::new(ip.into(), 1000 + (number % PORTS) as u16);
-    let udp = Entry::udp(client, OUTSIDE, OUTSIDE);
+    let udp = ConntrackEntry::udp(client, OUTSIDE, OUTSIDE);
     let protocol = match number % 2 {
         0 => TCP,
         _ => udp.protocol,
     };
-    Entry { protocol, ..udp }
+    ConntrackEntry { protocol, ..udp }
 }

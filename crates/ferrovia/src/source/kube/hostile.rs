@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use ferrovia_core::wire::Kind;
-use ferrovia_lab::fuzz::{Random, Target};
+use ferrovia_lab::fuzz::FuzzTarget;
+use ferrovia_lab::random::Random;
 
 use super::decode::{self, Fault, News, Status};
 use super::items::{Items, Part};
@@ -22,7 +23,7 @@ const PROTOBUF_CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/
 
 #[test]
 fn hostile_answers_are_told_or_refused() {
-    let target = Target {
+    let target = FuzzTarget {
         name: "API answers",
         corpus: Path::new(CORPUS),
         pieces: &[
@@ -56,7 +57,7 @@ fn hostile_answers_are_told_or_refused() {
 
 #[test]
 fn hostile_answers_in_protobuf_are_read_or_refused() {
-    let target = Target {
+    let target = FuzzTarget {
         name: "API answers in protobuf",
         corpus: Path::new(PROTOBUF_CORPUS),
         pieces: &[

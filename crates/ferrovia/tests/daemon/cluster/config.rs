@@ -1,22 +1,25 @@
-//! The configuration file changes while the daemon runs: whoever started it is to start it again.
+//! The configuration file changes while the daemon runs: it exits, and its supervisor restarts it.
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
+use ferrovia_lab::daemon::manifests::{service, web};
+
 use super::Cluster;
-use crate::support::{service, web};
 
 const MESSAGE: &str = "was updated";
 
 #[test]
-fn a_file_changed_in_place_ends_it_and_a_touched_one_does_not() {
+fn exits_when_the_file_content_changes_but_not_when_touched() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
-    let same = cluster.config();
+    let same = cluster.node.config();
     // Not emptied first: on a busy machine that might last long enough to be believed.
-    let file = fs::File::options().write(true).open(cluster.config_file());
+    let file = fs::File::options()
+        .write(true)
+        .open(cluster.node.config_file());
     file.and_then(|mut file| file.write_all(same.as_bytes()))
         .expect("it is ours");
     cluster.node.write("config.conf", &same);
@@ -27,7 +30,7 @@ fn a_file_changed_in_place_ends_it_and_a_touched_one_does_not() {
     assert!(cluster.node.is_running(), "{}", cluster.node.log());
 
     fs::write(
-        cluster.config_file(),
+        cluster.node.config_file(),
         same.replace("verbosity: 0", "verbosity: 2"),
     )
     .expect("it is ours");
@@ -40,7 +43,7 @@ fn a_file_changed_in_place_ends_it_and_a_touched_one_does_not() {
 }
 
 #[test]
-fn a_swapped_config_map_ends_it_and_one_with_the_same_content_does_not() {
+fn exits_when_a_config_map_changes_but_not_with_the_same_content() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let folder = cluster.node.folder();
@@ -51,10 +54,10 @@ fn a_swapped_config_map_ends_it_and_one_with_the_same_content_does_not() {
         symlink(version, folder.join("..data_tmp")).expect("it is ours");
         fs::rename(folder.join("..data_tmp"), folder.join("..data")).expect("it is ours");
     };
-    let text = cluster.config();
+    let text = cluster.node.config();
     swap("..2026_1", &text);
-    fs::remove_file(cluster.config_file()).expect("it is ours");
-    symlink("..data/config.conf", cluster.config_file()).expect("it is ours");
+    fs::remove_file(cluster.node.config_file()).expect("it is ours");
+    symlink("..data/config.conf", cluster.node.config_file()).expect("it is ours");
     cluster.start();
 
     swap("..2026_2", &text);

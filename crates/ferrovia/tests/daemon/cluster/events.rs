@@ -1,6 +1,6 @@
 //! What `kubectl get events` shows.
 
-use ferrovia_lab::apiserver::{Fault, Target};
+use ferrovia_lab::apiserver::{Fault, FaultTarget};
 use serde_json::Value;
 
 use super::{Cluster, health};
@@ -16,7 +16,7 @@ fn event(cluster: &Cluster, reason: &str) -> Value {
 }
 
 #[test]
-fn a_start_is_told() {
+fn posts_an_event_at_start() {
     let cluster = Cluster::new();
     cluster.start();
     let event = event(&cluster, "Starting");
@@ -29,7 +29,7 @@ fn a_start_is_told() {
 }
 
 #[test]
-fn a_health_check_port_that_is_taken_is_told_and_served_once_it_is_free() {
+fn reports_a_health_check_port_in_use_and_serves_it_once_it_is_free() {
     let cluster = Cluster::new();
     let taken = cluster.take_port("198.51.100.10:32000");
     cluster.apply(&health::local("web", &["1.10"]));
@@ -47,9 +47,11 @@ fn a_health_check_port_that_is_taken_is_told_and_served_once_it_is_free() {
 }
 
 #[test]
-fn a_port_that_must_be_had_and_is_taken_is_told_before_it_ends() {
+fn reports_a_required_port_in_use_before_exiting() {
     let cluster = Cluster::new();
-    cluster.configure("HardFail: false", "HardFail: true");
+    cluster
+        .node
+        .edit_config("HardFail: false", "HardFail: true");
     let _taken = cluster.take_port("127.0.0.1:10249");
     cluster.start_without_waiting();
     assert_eq!(cluster.node.wait_for_exit(), Some(1));
@@ -59,20 +61,26 @@ fn a_port_that_must_be_had_and_is_taken_is_told_before_it_ends() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_does_not_delay_such_an_end_for_long() {
+fn an_unresponsive_server_does_not_delay_the_exit_for_long() {
     let cluster = Cluster::new();
-    cluster.api.inject(Target::ALL, Fault::Hang);
-    cluster.configure("HardFail: false", "HardFail: true");
+    cluster.api.inject(FaultTarget::ALL, Fault::Hang);
+    cluster
+        .node
+        .edit_config("HardFail: false", "HardFail: true");
     let _taken = cluster.take_port("127.0.0.1:10249");
     cluster.start_without_waiting();
     assert_eq!(cluster.node.wait_for_exit(), Some(1));
 }
 
 #[test]
-fn a_proxy_port_that_cannot_be_had_is_told() {
+fn reports_a_proxy_port_that_cannot_be_opened() {
     let cluster = Cluster::new();
-    cluster.configure("mode: nftables", "mode: userspace");
-    cluster.configure("portRange: \"\"", "portRange: 40000-40000");
+    cluster
+        .node
+        .edit_config("mode: nftables", "mode: userspace");
+    cluster
+        .node
+        .edit_config("portRange: \"\"", "portRange: 40000-40000");
     let _taken = cluster.take_port("0.0.0.0:40000");
     cluster.apply(&health::local("web", &["1.10"]));
     cluster.start();

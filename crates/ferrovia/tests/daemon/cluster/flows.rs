@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ferrovia_lab::client::{Call, Caller, DROP_WAIT, PATIENCE};
-use ferrovia_lab::{Answer, Outcome, Place, Pod, Protocol};
+use ferrovia_lab::waiting::wait;
+use ferrovia_lab::{Answer, ClientHost, Outcome, Pod, Protocol};
 
 use super::Cluster;
-use crate::support::wait;
 
 /// Sockets of each client; enough that others' flows do not stay where they were by chance.
 const SOCKETS: usize = 8;
@@ -28,7 +28,7 @@ fn udp(name: &str, ip: &str, node_port: u16, pods: &[&str]) -> String {
 struct Sockets(Vec<(Call, Outcome)>);
 
 impl Sockets {
-    fn open(cluster: &Cluster, from: Place, to: &str, patience: Duration) -> Self {
+    fn open(cluster: &Cluster, from: ClientHost, to: &str, patience: Duration) -> Self {
         let to: SocketAddr = to.parse().expect("an address and port");
         let caller = Caller::enter(&cluster.node.world, from.role()).expect("the place is there");
         let mut calls: Vec<_> = (0..SOCKETS)
@@ -56,7 +56,7 @@ impl Sockets {
     fn again(&mut self, patience: Duration) -> Vec<String> {
         self.0
             .iter_mut()
-            .map(|(call, _)| match call.again(patience) {
+            .map(|(call, _)| match call.repeat(patience) {
                 Ok(Some(answer)) => answer.endpoint.ip().to_string(),
                 Ok(None) => "nobody".to_owned(),
                 Err(error) => error.to_string(),
@@ -74,15 +74,20 @@ impl Sockets {
 }
 
 #[test]
-fn flows_to_an_endpoint_that_went_move_on_and_others_stay() {
+fn moves_flows_of_removed_endpoints_and_keeps_others() {
     let cluster = Cluster::new();
     let [old, new] = ["10.244.1.10", "10.244.2.10"];
     cluster.apply(&udp("dns", "10.96.0.53", 30053, &[old]));
     cluster.apply(&udp("log", "10.96.0.54", 30054, &[old, new]));
     cluster.start();
-    let client = Place::Pod(Pod::C);
+    let client = ClientHost::Pod(Pod::C);
     let mut inside = Sockets::open(&cluster, client, "10.96.0.53:53", PATIENCE);
-    let mut outside = Sockets::open(&cluster, Place::Outside, "198.51.100.10:30053", PATIENCE);
+    let mut outside = Sockets::open(
+        &cluster,
+        ClientHost::Outside,
+        "198.51.100.10:30053",
+        PATIENCE,
+    );
     let mut others = Sockets::open(&cluster, client, "10.96.0.54:53", PATIENCE);
     assert_eq!(inside.answered(), [old; SOCKETS]);
     assert_eq!(outside.answered(), [old; SOCKETS]);
@@ -101,8 +106,8 @@ fn flows_to_an_endpoint_that_went_move_on_and_others_stay() {
 fn flows_from_before_the_service_and_from_before_its_first_endpoint_reach_it() {
     let cluster = Cluster::new();
     cluster.start();
-    let client = Place::Pod(Pod::C);
-    // Sent on to where nobody is: the kernel remembers that these are not translated.
+    let client = ClientHost::Pod(Pod::C);
+    // Forwarded to an unused address: conntrack records that these are not translated.
     let mut early = Sockets::open(&cluster, client, "10.96.0.53:53", DROP_WAIT);
     assert!(
         early.answered().iter().all(|by| !by.starts_with("10.")),

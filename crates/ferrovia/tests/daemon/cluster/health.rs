@@ -1,11 +1,13 @@
-//! What load balancers and the kubelet are told.
+//! Health checks of load balancers and the kubelet.
 
 use ferrovia_lab::Role;
-use ferrovia_lab::plain_http::{Reply, get};
+use ferrovia_lab::daemon::kube_proxy::HEALTH;
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::plain_http::{HttpResponse, get};
+use ferrovia_lab::waiting::wait;
 use serde_json::{Value, json};
 
-use super::{Cluster, HEALTH};
-use crate::support::{service, wait, web};
+use super::Cluster;
 
 /// A Service of type LoadBalancer that takes traffic only where it has endpoints, with its health check at port 32000.
 pub(super) fn local(name: &str, pods: &[&str]) -> String {
@@ -16,12 +18,12 @@ pub(super) fn local(name: &str, pods: &[&str]) -> String {
     )
 }
 
-fn body(reply: &Reply) -> Value {
+fn body(reply: &HttpResponse) -> Value {
     serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("not JSON: {reply:?}"))
 }
 
 /// The names in an object, in their order.
-fn keys(reply: &Reply) -> Vec<String> {
+fn keys(reply: &HttpResponse) -> Vec<String> {
     let names = [
         "lastUpdated",
         "currentTime",
@@ -39,7 +41,7 @@ fn keys(reply: &Reply) -> Vec<String> {
 }
 
 #[test]
-fn health_is_told_to_all_sides_in_kube_proxys_words() {
+fn serves_health_as_kube_proxy_does() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -86,7 +88,7 @@ fn health_is_told_to_all_sides_in_kube_proxys_words() {
 }
 
 #[test]
-fn a_node_that_is_about_to_go_gets_no_new_traffic() {
+fn a_node_that_is_being_deleted_is_not_eligible() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -125,7 +127,7 @@ fn a_services_health_check_follows_its_local_endpoints() {
         for address in addresses {
             let mut seen = None;
             wait(|| {
-                let reply = cluster.try_get(address, "/whatever")?;
+                let reply = cluster.node.try_get(address, "/whatever")?;
                 match body(&reply)["localEndpoints"] == count {
                     true => {
                         seen = Some(reply);
@@ -156,10 +158,10 @@ fn a_services_health_check_follows_its_local_endpoints() {
     cluster.apply(&local("web", &["1.10", "1.11", "1.12"]));
     expect(3);
     // Node ports of this mode answer on the node's own address only, and so do its checks.
-    assert!(cluster.try_get("198.51.100.11:32000", "/").is_err());
+    assert!(cluster.node.try_get("198.51.100.11:32000", "/").is_err());
     cluster.delete_service("web");
     for address in addresses {
-        wait(|| match cluster.try_get(address, "/") {
+        wait(|| match cluster.node.try_get(address, "/") {
             Err(_) => Ok(()),
             Ok(reply) => Err(format!("{address} still says {reply:?}")),
         });

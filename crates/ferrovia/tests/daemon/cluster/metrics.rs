@@ -1,14 +1,15 @@
-//! What Prometheus and people are told.
+//! Metrics over HTTP.
 
 use std::net::SocketAddr;
 
 use ferrovia_lab::client::{Caller, PATIENCE};
-use ferrovia_lab::{Outcome, Place, Pod, Protocol};
+use ferrovia_lab::daemon::kube_proxy::METRICS;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::{ClientHost, Outcome, Pod, Protocol};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Cluster, METRICS};
-use crate::support::web;
+use super::Cluster;
 
 const FAMILIES: [&str; 2] = [r#"ip_family="IPv4""#, r#"ip_family="IPv6""#];
 
@@ -18,7 +19,7 @@ fn every_sync_and_every_event_is_counted() {
     cluster.apply(&web(&["1.10", "2.10"]));
     let started = Timestamp::now().as_second();
     cluster.start();
-    // The slices say when somebody did what they tell of.
+    // The slices have the trigger time of their last change.
     let trigger = format!(
         "annotations: {{ endpoints.kubernetes.io/last-change-trigger-time: '{}' }}\n  labels: {{",
         Timestamp::now()
@@ -64,7 +65,7 @@ fn connections_are_counted_by_service_and_by_endpoint() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
-    let client = Place::Pod(Pod::C);
+    let client = ClientHost::Pod(Pod::C);
     let to: SocketAddr = "10.96.0.10:80".parse().expect("an address and port");
     {
         let caller = Caller::enter(&cluster.node.world, client.role()).expect("it is there");
@@ -81,7 +82,7 @@ fn connections_are_counted_by_service_and_by_endpoint() {
 }
 
 #[test]
-fn the_pages_for_people_are_there() {
+fn serves_proxy_mode_health_and_configuration() {
     let cluster = Cluster::new();
     cluster.start();
     let page = |path: &str| {

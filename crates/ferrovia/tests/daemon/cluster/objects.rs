@@ -1,10 +1,12 @@
 //! From the API to the packets.
 
-use ferrovia_lab::apiserver::{Fault, Kind, Options, StreamingLists, Target, Verb};
+use ferrovia_lab::apiserver::{ApiServerOptions, Fault, FaultTarget, Kind, Verb, WatchListSupport};
+use ferrovia_lab::daemon::OWNER_TABLE;
+use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
+use ferrovia_lab::daemon::manifests::{service, web};
 use serde_json::{Value, json};
 
-use super::{Cluster, HEALTH, METRICS};
-use crate::support::{OWNER_TABLE, service, web};
+use super::Cluster;
 
 const BOTH: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 node > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080 masq
@@ -13,13 +15,13 @@ pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:808
 outside > [2001:db8:51::10]:30080 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080 masq";
 
 #[test]
-fn services_answer_from_all_sides_and_are_followed() {
+fn serves_all_clients_and_follows_changes() {
     let cluster = Cluster::new();
     let node = &cluster.node;
     cluster.apply(&web(&["1.10", "2.10"]));
     cluster.start();
     node.expect(BOTH);
-    // A start without trouble gives nobody anything to worry about.
+    // A start without problems logs no warnings.
     let log = node.log();
     assert!(
         log.lines().all(|line| line.starts_with('I')),
@@ -65,7 +67,7 @@ fn a_slice_before_its_service_and_a_service_before_its_slice() {
 }
 
 #[test]
-fn what_another_proxy_serves_and_what_has_no_cluster_ip_is_left_alone() {
+fn ignores_services_of_other_proxies_and_without_cluster_ip() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -98,7 +100,7 @@ fn what_another_proxy_serves_and_what_has_no_cluster_ip_is_left_alone() {
 }
 
 #[test]
-fn a_bad_object_does_not_stop_the_others() {
+fn an_invalid_object_does_not_affect_others() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let bad = |name: &str, spec: Value| json!({ "kind": "Service", "apiVersion": "v1", "metadata": { "name": name, "namespace": "default" }, "spec": spec });
@@ -145,7 +147,7 @@ fn nothing_is_written_yet(cluster: &Cluster) {
 
 #[test]
 fn nothing_is_written_before_the_node_is_known() {
-    let cluster = Cluster::with(Options::default());
+    let cluster = Cluster::with(ApiServerOptions::default());
     cluster.apply(&web(&["2.10"]));
     cluster.start_without_waiting();
     // All but the Node has arrived.
@@ -211,7 +213,7 @@ fn node_ports_follow_the_addresses_of_the_node() {
 #[test]
 fn without_a_mode_node_ports_answer_everywhere() {
     let cluster = Cluster::new();
-    cluster.configure("mode: nftables", r#"mode: """#);
+    cluster.node.edit_config("mode: nftables", r#"mode: """#);
     cluster.apply(&web(&["2.10"]));
     cluster.start();
     cluster.node.expect(
@@ -223,16 +225,22 @@ fn without_a_mode_node_ports_answer_everywhere() {
 
 #[test]
 fn servers_of_other_versions_and_with_other_rules_are_followed() {
-    let older = Options {
+    let older = ApiServerOptions {
         service_cidrs: false,
-        streaming_lists: StreamingLists::Forbidden,
-        ..Options::default()
+        watch_lists: WatchListSupport::Forbidden,
+        ..ApiServerOptions::default()
     };
     for (options, forbidden) in [
         (older, None),
         // An old role does not know ServiceCIDRs, and a narrow one no events.
-        (Options::default(), Some(Target::kind(Kind::ServiceCidr))),
-        (Options::default(), Some(Target::verb(Verb::Create))),
+        (
+            ApiServerOptions::default(),
+            Some(FaultTarget::kind(Kind::ServiceCidr)),
+        ),
+        (
+            ApiServerOptions::default(),
+            Some(FaultTarget::verb(Verb::Create)),
+        ),
     ] {
         let cluster = Cluster::with(options);
         if let Some(target) = forbidden {
@@ -282,9 +290,13 @@ fn hints_follow_the_zone_of_the_node() {
 
 #[test]
 fn in_mode_node_cidr_the_pod_range_is_waited_for_and_followed() {
-    let cluster = Cluster::with(Options::default());
-    cluster.configure(r#"detectLocalMode: """#, "detectLocalMode: NodeCIDR");
-    cluster.configure("10.244.0.0/16,fd00:10:244::/48", r#""""#);
+    let cluster = Cluster::with(ApiServerOptions::default());
+    cluster
+        .node
+        .edit_config(r#"detectLocalMode: """#, "detectLocalMode: NodeCIDR");
+    cluster
+        .node
+        .edit_config("10.244.0.0/16,fd00:10:244::/48", r#""""#);
     cluster.apply(&web(&["2.10"]));
     cluster.apply_node(|node| node["spec"] = json!({}));
     cluster.start_without_waiting();

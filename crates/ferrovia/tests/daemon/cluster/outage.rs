@@ -1,39 +1,37 @@
-//! The API server is away, forgets what was, or falls silent.
+//! An API server that is unreachable, has expired resourceVersions, or sends nothing.
 
 use std::fs::File;
 use std::process::Child;
 use std::time::Duration;
 
 use ferrovia_lab::Role;
-use ferrovia_lab::apiserver::{Fault, Kind, Options, Target, Verb};
+use ferrovia_lab::apiserver::{ApiServerOptions, Fault, FaultTarget, Kind, Verb};
+use ferrovia_lab::daemon::OWNER_TABLE;
+use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::outage::{
+    DELETED_SERVICE, FLOWS_AFTER, FLOWS_BEFORE, manifests_after, manifests_before,
+};
+use ferrovia_lab::waiting::wait;
 
-use super::{Cluster, HEALTH, METRICS};
-use crate::support::{OWNER_TABLE, service, wait, web};
+use super::Cluster;
 
-const OLD: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080
-pod-c > 10.96.0.11:80 => 10.244.2.11:8080
-pod-c > 10.96.0.12:80 => 10.244.2.12:8080";
-
-const NEW: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
-pod-c > 10.96.0.11:80 => 10.244.2.11:8080
-pod-c > 10.96.0.12:80 => dropped
-pod-c > 10.96.0.13:80 => 10.244.1.11:8080";
-
-/// What `OLD` is about.
-fn before(cluster: &Cluster) {
-    cluster.apply(&web(&["1.10"]));
-    cluster.apply(&service("same", 11, 30081, &["2.11"]));
-    cluster.apply(&service("gone", 12, 30082, &["2.12"]));
+/// Applies the objects of `FLOWS_BEFORE`.
+fn apply_before(cluster: &Cluster) {
+    for manifest in manifests_before() {
+        cluster.apply(&manifest);
+    }
 }
 
-/// Makes of it what `NEW` is about.
-fn meanwhile(cluster: &Cluster) {
-    cluster.apply(&web(&["2.10"]));
-    cluster.delete_service("gone");
-    cluster.apply(&service("new", 13, 30083, &["1.11"]));
+/// Changes the objects to those of `FLOWS_AFTER`.
+fn apply_after(cluster: &Cluster) {
+    for manifest in manifests_after() {
+        cluster.apply(&manifest);
+    }
+    cluster.delete_service(DELETED_SERVICE);
 }
 
-/// Requests to the API server that were not answered.
+/// Waits for requests to the API server that were not answered.
 fn wait_for_failures(cluster: &Cluster, least: f64) {
     cluster.wait_for_metric("rest_client_requests_total", &[r#"code="<error>""#], least);
 }
@@ -45,7 +43,7 @@ struct Monitor<'a> {
 }
 
 impl<'a> Monitor<'a> {
-    /// Listens, for certain.
+    /// Starts the monitor, and returns when it listens.
     fn start(cluster: &'a Cluster) -> Self {
         let log = File::create(cluster.node.folder().join("monitor")).expect("it is ours");
         let mut command = cluster.node.world.exec(Role::Node, "nft");
@@ -59,7 +57,7 @@ impl<'a> Monitor<'a> {
             cluster.node.feed("nft", &["-f", "-"], tables);
             match monitor.heard().contains("probe") {
                 true => Ok(()),
-                false => Err("nft monitor hears nothing".to_owned()),
+                false => Err("nft monitor prints nothing".to_owned()),
             }
         });
         monitor
@@ -79,13 +77,13 @@ impl Drop for Monitor<'_> {
 }
 
 #[test]
-fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_difference() {
+fn keeps_rules_when_started_without_a_server_and_then_writes_the_difference() {
     let cluster = Cluster::new();
-    before(&cluster);
+    apply_before(&cluster);
     cluster.start();
     assert_eq!(cluster.node.stop(libc::SIGTERM), Some(0));
     cluster.api.refuse_connections(true).expect("it runs");
-    meanwhile(&cluster);
+    apply_after(&cluster);
     let monitor = Monitor::start(&cluster);
     let generation = cluster.node.generation();
 
@@ -93,14 +91,14 @@ fn started_while_the_server_is_away_it_leaves_all_as_it_is_and_then_writes_the_d
     wait_for_failures(&cluster, 5.0);
     assert_eq!(cluster.get(HEALTH, "/healthz").code, 503);
     assert_eq!(cluster.get(HEALTH, "/livez").code, 200);
-    // Nothing is written but who owns the node.
+    // Only the owner table is written.
     assert_eq!(cluster.node.generation(), generation + 1);
-    cluster.node.expect(OLD);
+    cluster.node.expect(FLOWS_BEFORE);
 
     cluster.api.refuse_connections(false).expect("it runs");
-    cluster.node.expect_soon(NEW);
+    cluster.node.expect_soon(FLOWS_AFTER);
     assert_eq!(cluster.get_soon(HEALTH, "/healthz", 200).code, 200);
-    // The last of our changes is heard of after all others.
+    // The last change is printed after all others.
     wait(|| match monitor.heard().contains("10.96.0.13") {
         true => Ok(()),
         false => Err(monitor.heard()),
@@ -117,9 +115,9 @@ fn healthz_is_503_while_the_first_lists_do_not_arrive() {
     cluster.apply(&web(&["2.10"]));
     cluster
         .api
-        .inject(Target::kind(Kind::EndpointSlice), Fault::Hang);
+        .inject(FaultTarget::kind(Kind::EndpointSlice), Fault::Hang);
     cluster.start_without_waiting();
-    // The Node is known, so nothing but the missing rules speaks against traffic.
+    // The Node is known, so only the missing sync makes it unhealthy.
     wait(|| {
         let reply = cluster.get_soon(HEALTH, "/healthz", 503);
         match reply.body.contains(r#""nodeEligible":true"#) {
@@ -140,12 +138,12 @@ fn healthz_is_503_while_the_first_lists_do_not_arrive() {
 }
 
 #[test]
-fn while_the_server_is_away_nothing_changes_and_then_all_that_did() {
+fn keeps_rules_during_an_outage_and_follows_the_changes_afterwards() {
     away_and_back(|_| {});
 }
 
 #[test]
-fn a_server_that_forgot_what_was_is_asked_for_everything() {
+fn relists_after_the_server_was_compacted() {
     let cluster = away_and_back(|cluster| cluster.api.compact());
     for kind in ["Service", "EndpointSlice"] {
         let resource = format!("resource=\"{kind}\"");
@@ -155,37 +153,37 @@ fn a_server_that_forgot_what_was_is_asked_for_everything() {
 
 fn away_and_back(meanwhile_too: impl FnOnce(&Cluster)) -> Cluster {
     let cluster = Cluster::new();
-    before(&cluster);
+    apply_before(&cluster);
     cluster.start();
-    cluster.node.expect(OLD);
+    cluster.node.expect(FLOWS_BEFORE);
     let monitor = Monitor::start(&cluster);
     let generation = cluster.node.generation();
 
     cluster.api.refuse_connections(true).expect("it runs");
     cluster.api.reset_connections();
     wait_for_failures(&cluster, 1.0);
-    meanwhile(&cluster);
+    apply_after(&cluster);
     meanwhile_too(&cluster);
-    cluster.node.expect(OLD);
+    cluster.node.expect(FLOWS_BEFORE);
     assert_eq!(cluster.node.generation(), generation);
     assert_eq!(cluster.get(HEALTH, "/healthz").code, 200);
 
     cluster.api.refuse_connections(false).expect("it runs");
-    cluster.node.expect_soon(NEW);
+    cluster.node.expect_soon(FLOWS_AFTER);
     let heard = monitor.heard();
     assert!(
         !heard.contains("10.96.0.11"),
-        "what did not change was written:\n{heard}"
+        "unchanged rules were written:\n{heard}"
     );
     drop(monitor);
     cluster
 }
 
 #[test]
-fn a_watch_that_hangs_shows_in_the_age_of_the_data() {
-    let cluster = Cluster::with(Options {
+fn a_hanging_watch_increases_the_data_age() {
+    let cluster = Cluster::with(ApiServerOptions {
         bookmark_every: Duration::from_millis(100),
-        ..Options::default()
+        ..ApiServerOptions::default()
     });
     cluster.apply_node(|_| {});
     cluster.apply(&web(&["2.10"]));
@@ -200,7 +198,7 @@ fn a_watch_that_hangs_shows_in_the_age_of_the_data() {
     wait_for("all is well", &|age| age < 1.0);
     cluster
         .api
-        .inject(Target::watch(Kind::EndpointSlice), Fault::Silence);
+        .inject(FaultTarget::watch(Kind::EndpointSlice), Fault::Silence);
     wait_for("slices are silent", &|age| age > 2.0);
     // The rules are intact, so load balancers have no reason to drop the node.
     assert_eq!(cluster.get(HEALTH, "/healthz").code, 200);
@@ -214,7 +212,7 @@ fn a_watch_that_hangs_shows_in_the_age_of_the_data() {
 }
 
 #[test]
-fn a_token_that_is_not_accepted_any_more_is_read_again() {
+fn rereads_a_token_that_is_no_longer_accepted() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -231,10 +229,12 @@ fn a_token_that_is_not_accepted_any_more_is_read_again() {
 }
 
 #[test]
-fn a_server_that_answers_nothing_at_all_is_waited_for() {
+fn waits_for_a_server_that_does_not_respond() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
-    cluster.api.inject(Target::verb(Verb::Watch), Fault::Hang);
+    cluster
+        .api
+        .inject(FaultTarget::verb(Verb::Watch), Fault::Hang);
     cluster.start_without_waiting();
     cluster
         .api
@@ -246,5 +246,9 @@ fn a_server_that_answers_nothing_at_all_is_waited_for() {
         cluster.node.on_node("nft", &["list", "tables"]),
         OWNER_TABLE
     );
-    assert_eq!(cluster.node.stop(libc::SIGTERM), Some(0), "it ends at once");
+    assert_eq!(
+        cluster.node.stop(libc::SIGTERM),
+        Some(0),
+        "it exits at once"
+    );
 }

@@ -1,77 +1,28 @@
-//! In a pod without a kubeconfig: the server's address comes by the environment, token and authority by a mounted folder.
+//! In a pod without a kubeconfig: the server's address is in the environment, token and certificate authority in a projected volume.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
 
-use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::service_account::ServiceAccountVolume;
 
 use super::Cluster;
-use crate::support::web;
-
-/// Makes, for this process only, the folder that the kubelet mounts into a pod, and becomes the daemon. It follows the files, as they are
-/// replaced when a token is renewed.
-const AS_IN_A_POD: &str = "\
-mount -t tmpfs none /run
-mkdir -p /run/secrets/kubernetes.io
-ln -s \"$1\" /run/secrets/kubernetes.io/serviceaccount
-shift
-exec \"$@\"";
-
-/// Writes a version of a projected volume as the kubelet does: a new folder, to which one link is turned in a single step.
-fn project(cluster: &Cluster, volume: &Path, version: &str) {
-    let folder = volume.join(version);
-    fs::create_dir_all(&folder).expect("it is ours");
-    let authority = cluster.node.folder().join("ca.crt");
-    fs::copy(authority, folder.join("ca.crt")).expect("it is there");
-    fs::write(folder.join("namespace"), "kube-system").expect("it is ours");
-    fs::write(folder.join("token"), cluster.api.token()).expect("it is ours");
-    let (draft, data) = (volume.join("..data_tmp"), volume.join("..data"));
-    symlink(version, &draft).expect("a link can be made");
-    fs::rename(draft, data).expect("a link can be replaced");
-    for name in ["ca.crt", "namespace", "token"] {
-        // There from the second version on.
-        let _ = symlink(Path::new("..data").join(name), volume.join(name));
-    }
-}
 
 #[test]
-fn a_service_account_is_enough() {
+fn follows_a_rotated_service_account_token() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
-    let folder = cluster.node.folder();
-    let volume = folder.join("serviceaccount");
-    project(&cluster, &volume, "..first");
-    let config = cluster.config();
-    let line = config.lines().find(|line| line.contains("kubeconfig: "));
-    cluster.configure(line.expect("the file has one"), "  kubeconfig: \"\"");
-
-    let server = cluster.api.address();
-    let mut command = cluster.node.world.exec(Role::Node, "unshare");
-    command
-        .args([
-            "--mount",
-            "--propagation=private",
-            "sh",
-            "-ec",
-            AS_IN_A_POD,
-            "sh",
-        ])
-        .arg(&volume)
-        .arg(folder.join("kube-proxy"))
-        .args(cluster.arguments())
-        .env("KUBERNETES_SERVICE_HOST", server.ip().to_string())
-        .env("KUBERNETES_SERVICE_PORT", server.port().to_string());
-    cluster.node.spawn(command);
-    cluster.node.wait_until_ready();
+    let authority = fs::read_to_string(cluster.node.folder().join("ca.crt"));
+    let authority = authority.expect("the API server wrote its certificate authority");
+    let mut volume = ServiceAccountVolume::new(&cluster.node);
+    volume.project(&cluster.api.token(), &authority);
+    volume.start_daemon(&cluster.node, cluster.api.address());
     cluster
         .node
         .expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
 
-    // The kubelet renews the token, and the old one is not accepted any more.
+    // The kubelet renews the token, and the server rejects the old one.
     cluster.api.rotate_token();
-    project(&cluster, &volume, "..second");
-    fs::remove_dir_all(volume.join("..first")).expect("it is ours");
+    volume.project(&cluster.api.token(), &authority);
     cluster.api.reset_connections();
     cluster.apply(&web(&["1.10"]));
     cluster

@@ -3,9 +3,11 @@
 use std::process::Command;
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::kube_proxy::{HEALTH, METRICS};
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::{SOON, wait};
 
-use super::{Cluster, HEALTH, METRICS};
-use crate::support::{SOON, wait, web};
+use super::Cluster;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:2::10]:8080";
@@ -24,7 +26,7 @@ impl Cluster {
         let output = command
             .arg(SOON.as_secs().to_string())
             .arg(self.node.folder().join("kube-proxy"))
-            .args(self.arguments())
+            .args(self.node.kube_proxy_arguments())
             .args(arguments)
             .output();
         let output = output.expect("it can be started");
@@ -55,7 +57,7 @@ impl Cluster {
 
     /// What all threads of the daemon may do now: the sets of this name, without repetition.
     fn capabilities(&self, set: &str) -> Vec<String> {
-        let tasks = format!("/proc/{}/task", self.node.process());
+        let tasks = format!("/proc/{}/task", self.node.pid());
         let tasks = std::fs::read_dir(tasks).expect("the daemon runs");
         let mut sets: Vec<String> = tasks
             .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok())
@@ -71,9 +73,9 @@ impl Cluster {
 }
 
 #[test]
-fn what_cannot_work_is_one_clear_line_and_the_kernel_stays_as_it_is() {
+fn reports_startup_errors_in_one_line_and_does_not_touch_the_kernel() {
     let cluster = Cluster::new();
-    let good = cluster.config();
+    let good = cluster.node.config();
     for (from, to, words) in [
         (
             "mode: nftables",
@@ -103,13 +105,13 @@ fn what_cannot_work_is_one_clear_line_and_the_kernel_stays_as_it_is() {
         ),
     ] {
         cluster.node.write("config.conf", &good);
-        cluster.configure(from, to);
+        cluster.node.edit_config(from, to);
         cluster.refuses(words);
     }
 }
 
 #[test]
-fn a_kubeconfig_that_is_no_good_is_told_with_what_is_wrong() {
+fn reports_the_error_in_an_invalid_kubeconfig() {
     let cluster = Cluster::new();
     let folder = cluster.node.folder();
     let good = std::fs::read_to_string(folder.join("kubeconfig")).expect("it is there");
@@ -139,7 +141,7 @@ fn a_kubeconfig_that_is_no_good_is_told_with_what_is_wrong() {
 }
 
 #[test]
-fn the_configuration_is_written_and_nothing_else_is_done() {
+fn writes_the_configuration_and_exits() {
     let cluster = Cluster::new();
     let path = cluster.node.folder().join("written");
     let (code, _, said) = cluster.run(&[&format!("--write-config-to={}", path.display())]);
@@ -153,7 +155,7 @@ fn the_configuration_is_written_and_nothing_else_is_done() {
 }
 
 #[test]
-fn the_first_steps_alone_write_no_rules() {
+fn init_only_writes_no_rules() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let (code, _, said) = cluster.run(&["--init-only"]);
@@ -162,7 +164,7 @@ fn the_first_steps_alone_write_no_rules() {
 }
 
 #[test]
-fn rules_outlive_it_until_they_are_cleaned_up() {
+fn rules_outlive_the_daemon_until_cleanup() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -188,7 +190,7 @@ fn rules_outlive_it_until_they_are_cleaned_up() {
 }
 
 #[test]
-fn a_running_daemon_may_do_no_more_than_it_needs() {
+fn a_running_daemon_has_only_the_needed_privileges() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     cluster.start();
@@ -212,10 +214,10 @@ fn one_capability_is_enough() {
             .args(user)
             .args(["--bounding-set=-all,+net_admin", "--no-new-privs"])
             .arg(cluster.node.folder().join("kube-proxy"))
-            .args(cluster.arguments());
+            .args(cluster.node.kube_proxy_arguments());
         command
     };
-    // As root in a container, and as somebody else under systemd.
+    // As root in a container, and as another user under systemd.
     let nobody = [
         "--reuid=65534",
         "--regid=65534",
@@ -239,7 +241,7 @@ fn one_capability_is_enough() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_served_once_it_is_free() {
+fn serves_a_port_in_use_once_it_is_free() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
     let taken = [
@@ -254,10 +256,12 @@ fn a_port_that_is_taken_is_served_once_it_is_free() {
 }
 
 #[test]
-fn a_port_that_must_be_had_and_is_taken_ends_it() {
+fn exits_if_a_required_port_is_in_use() {
     let cluster = Cluster::new();
     cluster.apply(&web(&["2.10"]));
-    cluster.configure("HardFail: false", "HardFail: true");
+    cluster
+        .node
+        .edit_config("HardFail: false", "HardFail: true");
     let _taken = cluster.take_port("0.0.0.0:10256");
     cluster.refuses(&["0.0.0.0:10256", "bindAddressHardFail"]);
 }

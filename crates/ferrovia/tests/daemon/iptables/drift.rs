@@ -1,6 +1,7 @@
 //! Other people's hands in our chains.
 
-use super::super::support::web;
+use ferrovia_lab::daemon::manifests::web;
+
 use super::{BACKENDS, Machine};
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
@@ -24,22 +25,22 @@ fn damaged_by(damage: &[&[&str]]) {
 }
 
 #[test]
-fn a_deleted_rule_comes_back() {
+fn restores_a_deleted_rule() {
     damaged_by(&[&["-t", "nat", "-D", "KUBE-SERVICES", "1"]]);
 }
 
 #[test]
-fn a_deleted_jump_comes_back() {
+fn restores_a_deleted_jump() {
     damaged_by(&[&["-t", "nat", "-D", "PREROUTING", "1"]]);
 }
 
 #[test]
-fn a_flushed_chain_is_filled_again() {
+fn restores_a_flushed_chain() {
     damaged_by(&[&["-t", "nat", "-F", "KUBE-POSTROUTING"]]);
 }
 
 #[test]
-fn a_flushed_table_comes_back() {
+fn restores_a_flushed_table() {
     damaged_by(&[&["-t", "nat", "-F"]]);
 }
 
@@ -53,12 +54,12 @@ fn everything_comes_back() {
 }
 
 #[test]
-fn a_foreign_rule_in_a_chain_of_ours_goes() {
+fn removes_a_foreign_rule_in_our_chain() {
     damaged_by(&[&["-t", "nat", "-I", "KUBE-SERVICES", "-j", "RETURN"]]);
 }
 
 #[test]
-fn rules_of_others_are_left_alone() {
+fn does_not_touch_foreign_rules() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         machine.node.write("web.yaml", &web(&["1.10", "2.10"]));

@@ -1,7 +1,10 @@
 //! From an empty kernel through changes to the end, and starting again.
 
-use super::super::support::{service, wait, web};
+use ferrovia_lab::daemon::manifests::{service, web};
+use ferrovia_lab::waiting::wait;
+
 use super::{BACKENDS, Machine, said_by};
+use crate::FERROVIA;
 
 const ANSWERS: &str = "pod-c > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 pod-c > [fd00:10:96::a]:80 => [fd00:10:244:1::10]:8080 | [fd00:10:244:2::10]:8080
@@ -9,7 +12,7 @@ node > 10.96.0.10:80 => 10.244.1.10:8080 | 10.244.2.10:8080
 outside > 198.51.100.10:30080 => 10.244.1.10:8080 | 10.244.2.10:8080 masq";
 
 #[test]
-fn services_come_change_and_go() {
+fn follows_added_changed_and_deleted_services() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -35,7 +38,7 @@ fn services_come_change_and_go() {
 }
 
 #[test]
-fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
+fn rules_outlive_the_daemon_and_a_restart_writes_nothing() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -72,7 +75,7 @@ fn rules_stay_when_it_ends_and_a_restart_writes_nothing() {
 }
 
 #[test]
-fn cleanup_removes_ours_and_nothing_of_others() {
+fn cleanup_removes_only_our_rules() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -87,12 +90,12 @@ fn cleanup_removes_ours_and_nothing_of_others() {
         machine.start();
         assert_eq!(node.stop(libc::SIGTERM), Some(0));
         let cleanup = || {
-            let mut command = machine.program(env!("CARGO_BIN_EXE_ferrovia"));
+            let mut command = machine.program(FERROVIA);
             said_by(command.arg("--cleanup"))
         };
         cleanup();
         let left = machine.rules();
-        // What is shared with a kubelet stays: it cannot be told who needs it.
+        // Chains that a kubelet shares stay, because it may need them.
         let ours: Vec<&str> = left
             .lines()
             .filter(|line| line.contains("KUBE-") && !line.contains("KUBE-FIREWALL"))

@@ -6,8 +6,9 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::waiting::SOON;
 
-use super::super::support::{SOON, web};
 use super::{BACKENDS, Machine, said_by};
 
 const SETTING: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
@@ -89,7 +90,7 @@ fn neighbours_do_not_reach_loopback() {
             .expect("node > 127.0.0.1:30080 => 10.244.2.10:8080 masq");
         assert_eq!(neighbourhood.setting(), "1");
         assert!(!neighbourhood.gets_in());
-        // Without the guard they would: it is what keeps them out, and this test would tell.
+        // Without the guard they are: the guard is effective.
         machine.tool("", &["-w", "60", "-F", "KUBE-FIREWALL"]);
         assert!(neighbourhood.gets_in());
     }
@@ -103,7 +104,7 @@ fn the_nftables_mode_leaves_the_setting_alone() {
     machine.run(machine.nftables_mode());
     assert_eq!(neighbourhood.setting(), "0");
     assert!(!neighbourhood.gets_in());
-    // The node itself is served all the same, by a proxy that listens there.
+    // The node itself is still served, by a proxy that listens there.
     machine
         .node
         .expect("node > 127.0.0.1:30080 => 10.244.2.10:8080 masq");

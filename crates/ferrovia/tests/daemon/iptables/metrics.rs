@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::{service, web};
 use ferrovia_lab::plain_http::get;
+use ferrovia_lab::waiting::wait;
 
-use super::super::support::{service, wait, web};
 use super::{BACKENDS, Machine};
 
 const ADDRESS: &str = "127.0.0.1:10249";
@@ -120,7 +121,7 @@ fn the_lock_of_the_legacy_tools_is_counted() {
     lock.unlock().expect("we hold it");
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
     machine.wait_for_metric(&of("taken"), |n| n == 2.0);
-    // People are told of it after two seconds.
+    // It is logged after two seconds.
     machine.wait_for_metric(&of("waited_seconds"), |seconds| seconds >= 2.0);
 
     let machine = Machine::new(Backend::Nft);

@@ -5,9 +5,11 @@ use std::process::Stdio;
 
 use ferrovia::mode::{IptablesSettings, Mode, TakenOver};
 use ferrovia_host::iptables::Backend;
+use ferrovia_lab::daemon::manifests::web;
+use ferrovia_lab::daemon::{OWNER_TABLE, answered_throughout, parse_flows};
+use ferrovia_lab::waiting::wait;
 use ferrovia_lab::{Role, Session};
 
-use super::super::support::{OWNER_TABLE, answered_throughout, parse, wait, web};
 use super::{BACKENDS, Machine, said_by};
 
 /// A kube-proxy's rules among those of others.
@@ -21,7 +23,7 @@ const CHECK: &str = "check kept\ncheck inner";
 /// Goes on while new connections are made without pause and some old ones are kept; none may fail.
 fn without_a_gap(machine: &Machine, happens: impl FnOnce()) {
     let mut session = Session::new(&machine.node.world);
-    let mut run = |flows: &str| session.run(parse(flows).steps[0].flows(&["iptables"]));
+    let mut run = |flows: &str| session.run(parse_flows(flows).steps[0].flows(&["iptables"]));
     assert_eq!(run(HOLD), Vec::<String>::new());
     answered_throughout(&machine.node, happens);
     assert_eq!(run(CHECK), Vec::<String>::new(), "{}", machine.node.log());
@@ -151,7 +153,7 @@ fn from_a_kube_proxy_with_the_other_tools() {
 }
 
 #[test]
-fn a_kubelet_that_comes_late_with_the_other_tools_does_not_cost_us_our_rules() {
+fn keeps_rules_when_a_kubelet_with_the_other_tools_starts_later() {
     let machine = Machine::without_kubelet(Backend::Nft);
     machine.node.write("web.yaml", &web(&["2.10"]));
     said_by(machine.iptables_mode().arg("--once"));

@@ -4,16 +4,17 @@ use std::fs::{self, File};
 
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::Role;
+use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::plain_http::try_request;
+use ferrovia_lab::waiting::wait;
 
-use super::super::support::{wait, web};
 use super::{BACKENDS, Machine, said_by};
 
 #[test]
-fn a_lock_that_somebody_holds_is_waited_for() {
+fn waits_for_a_lock_that_another_process_holds() {
     let machine = Machine::without_kubelet(Backend::Legacy);
     let node = &machine.node;
-    // A kube-proxy was here, and on the other side somebody who is none.
+    // Leftovers of a kube-proxy for one backend, and foreign rules for the other.
     machine.tool("", &["-t", "nat", "-N", "KUBE-SERVICES"]);
     let others = ["-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP"];
     said_by(machine.program(Backend::Nft.as_str()).args(others));
@@ -39,7 +40,7 @@ fn a_lock_that_somebody_holds_is_waited_for() {
 
 /// Load balancers must not take a node that has never written a rule for one that has nothing to do.
 #[test]
-fn a_node_whose_first_write_does_not_come_to_an_end_is_not_healthy() {
+fn is_unhealthy_while_the_first_write_is_blocked() {
     let machine = Machine::new(Backend::Legacy);
     let node = &machine.node;
     node.write("web.yaml", &web(&["2.10"]));
@@ -63,7 +64,7 @@ fn a_node_whose_first_write_does_not_come_to_an_end_is_not_healthy() {
 }
 
 #[test]
-fn without_the_tools_there_is_one_clear_error() {
+fn reports_missing_tools() {
     let machine = Machine::new(Backend::Nft);
     let mut command = machine.iptables_mode();
     let output = command
@@ -81,7 +82,7 @@ fn without_the_tools_there_is_one_clear_error() {
 }
 
 #[test]
-fn tools_that_are_too_old_are_named() {
+fn reports_tools_that_are_too_old() {
     let machine = Machine::new(Backend::Nft);
     let output = machine
         .with_stand_ins(machine.iptables_mode(), "old.sh")
@@ -95,7 +96,7 @@ fn tools_that_are_too_old_are_named() {
 }
 
 #[test]
-fn a_tool_that_is_killed_half_way_does_no_lasting_harm() {
+fn recovers_from_a_tool_that_is_killed_half_way() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -130,7 +131,7 @@ fn a_tool_that_is_killed_half_way_does_no_lasting_harm() {
 }
 
 #[test]
-fn somebody_elses_chain_of_our_name_is_told_and_taken() {
+fn reports_and_takes_over_a_foreign_chain_with_our_name() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
@@ -155,8 +156,8 @@ fn somebody_elses_chain_of_our_name_is_told_and_taken() {
         machine.start();
         node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
         let log = node.log();
-        let told = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
-        assert!(log.contains(told), "{log}");
+        let message = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
+        assert!(log.contains(message), "{log}");
         let rules = machine.rules();
         assert!(
             !rules.contains("-A KUBE-SERVICES -p tcp -j RETURN"),
@@ -167,7 +168,7 @@ fn somebody_elses_chain_of_our_name_is_told_and_taken() {
 }
 
 #[test]
-fn a_takeover_that_the_lock_prevents_is_tried_again() {
+fn retries_a_takeover_that_the_lock_prevents() {
     let machine = Machine::new(Backend::Nft);
     let node = &machine.node;
     // A kube-proxy was here with the other tools.
@@ -195,14 +196,14 @@ fn a_takeover_that_the_lock_prevents_is_tried_again() {
 }
 
 #[test]
-fn it_can_run_the_tools_when_it_has_dropped_its_privileges() {
+fn runs_the_tools_after_dropping_privileges() {
     for backend in BACKENDS {
         let machine = Machine::new(backend);
         let node = &machine.node;
         node.write("web.yaml", &web(&["2.10"]));
         machine.start();
-        let status = fs::read_to_string(format!("/proc/{}/status", node.process()))
-            .expect("the daemon runs");
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", node.pid())).expect("the daemon runs");
         let permitted = status
             .lines()
             .find_map(|line| line.strip_prefix("CapPrm:"))

@@ -1,4 +1,4 @@
-//! What services survive: changes, crashes and other people's mistakes, while clients call.
+//! What Services survive: changes, crashes and a flushed ruleset, under traffic.
 
 use std::sync::Arc;
 use std::thread;
@@ -8,13 +8,13 @@ use anyhow::{Context, ensure};
 use ferrovia_lab::{Pod, Role, World};
 
 use super::services::{DNS, NODE, OUTSIDE, POD_C, POD_D, WEB, WEB_NODE_PORT};
-use crate::monitor::Monitor;
-use crate::report::{Report, grouped};
-use crate::stage::Stage;
-use crate::traffic::{Client, Observation, Target, during, pulse, tally};
+use crate::cluster::DemoCluster;
+use crate::monitor::NftMonitor;
+use crate::report::{DemoReport, grouped};
+use crate::traffic::{DemoClient, Destination, Observation, during, pulse, tally};
 
-/// Four clients who call without a pause, each in its own way.
-const HAMMERS: [(Client, Target); 4] = [
+/// Four clients that call without pause.
+const CALLERS: [(DemoClient, Destination); 4] = [
     (POD_C, WEB),
     (POD_D, WEB),
     (NODE, WEB),
@@ -24,36 +24,39 @@ const HAMMERS: [(Client, Target); 4] = [
 /// Time for traffic before and after a change.
 const A_WHILE: Duration = Duration::from_millis(600);
 
-/// A change must be in force after this long. It usually takes a twentieth of it, half of which
-/// is spent waiting whether the file is being written further.
+/// The limit until a change is active. It usually takes a twentieth of it, half of which is the wait
+/// for further writes to the file.
 const CHANGE_LIMIT: Duration = Duration::from_millis(500);
 
-/// How often the rules are probed while somebody flushes them.
+/// The interval of probes while the ruleset is flushed.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How many times.
+/// The number of probes.
 const TICKS: usize = 500;
 
-pub(super) fn endpoint_removed(stage: &mut Stage, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn endpoint_removed(
+    cluster: &mut DemoCluster,
+    report: &mut DemoReport,
+) -> anyhow::Result<()> {
     report.scene(
-        "An endpoint is removed, and comes back, while 4 clients hammer the service",
+        "An endpoint is removed and added again, while 4 clients call without pause",
         "web.yaml",
     );
     let leaving = Pod::Y;
-    let world = Arc::clone(&stage.world);
-    let (calls, (removed, restored)) = during(&world, &HAMMERS, || {
-        stage.interrupt.sleep(A_WHILE);
+    let world = Arc::clone(&cluster.world);
+    let (calls, (removed, restored)) = during(&world, &CALLERS, || {
+        cluster.interrupt.sleep(A_WHILE);
         let removed = Instant::now();
-        let file = stage
+        let file = cluster
             .scratch
             .remove_lines("web.yaml", &leaving.v4().to_string())?;
-        stage.interrupt.sleep(A_WHILE);
+        cluster.interrupt.sleep(A_WHILE);
         let restored = Instant::now();
-        stage.scratch.replace("web.yaml", &file)?;
-        stage.interrupt.sleep(A_WHILE);
+        cluster.scratch.replace("web.yaml", &file)?;
+        cluster.interrupt.sleep(A_WHILE);
         Ok((removed, restored))
     })?;
-    if stage.interrupt.is_raised() {
+    if cluster.interrupt.is_raised() {
         return Ok(());
     }
     report_traffic(report, &world, &calls, "");
@@ -68,7 +71,7 @@ pub(super) fn endpoint_removed(stage: &mut Stage, report: &mut Report) -> anyhow
     let gone = last.map(|last| last.saturating_duration_since(removed));
     report.check(
         &format!(
-            "{name} removed from the file: its last connection began {} later",
+            "{name} removed from the manifest: last connection after {}",
             millis(gone)
         ),
         in_time(gone),
@@ -77,7 +80,7 @@ pub(super) fn endpoint_removed(stage: &mut Stage, report: &mut Report) -> anyhow
     let back = back.map(|first| first.saturating_duration_since(restored));
     report.check(
         &format!(
-            "{name} put back: its first connection began {} later",
+            "{name} added again: first connection after {}",
             millis(back)
         ),
         in_time(back),
@@ -85,24 +88,27 @@ pub(super) fn endpoint_removed(stage: &mut Stage, report: &mut Report) -> anyhow
     Ok(())
 }
 
-pub(super) fn proxy_killed(stage: &mut Stage, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn proxy_killed(
+    cluster: &mut DemoCluster,
+    report: &mut DemoReport,
+) -> anyhow::Result<()> {
     report.scene(
-        "The proxy is killed with -9 and started again, under the same traffic",
+        "The proxy is killed (SIGKILL) and restarted, under the same traffic",
         "",
     );
-    let world = Arc::clone(&stage.world);
-    let (calls, (absent, written)) = during(&world, &HAMMERS, || {
-        stage.interrupt.sleep(A_WHILE);
+    let world = Arc::clone(&cluster.world);
+    let (calls, (absent, written)) = during(&world, &CALLERS, || {
+        cluster.interrupt.sleep(A_WHILE);
         let killed = Instant::now();
-        stage.kill_proxy();
-        let mut monitor = Monitor::start(Arc::clone(&world))?;
-        stage.interrupt.sleep(A_WHILE);
-        stage.start_proxy()?;
+        cluster.kill_proxy();
+        let mut monitor = NftMonitor::start(Arc::clone(&world))?;
+        cluster.interrupt.sleep(A_WHILE);
+        cluster.start_proxy()?;
         let absent = killed.elapsed();
-        stage.interrupt.sleep(A_WHILE);
+        cluster.interrupt.sleep(A_WHILE);
         Ok((absent, monitor.written()?))
     })?;
-    if stage.interrupt.is_raised() {
+    if cluster.interrupt.is_raised() {
         return Ok(());
     }
     let during = format!(", {} ms of it without a proxy", absent.as_millis());
@@ -112,18 +118,24 @@ pub(super) fn proxy_killed(stage: &mut Stage, report: &mut Report) -> anyhow::Re
         Some(line) => Err(format!("{} writes, the first: {line}", written.len())),
     };
     report.check(
-        "the new proxy found the kernel's rules as they should be and wrote nothing",
+        "the new proxy found the rules up to date and wrote nothing",
         verdict,
     );
     Ok(())
 }
 
-pub(super) fn rules_flushed(stage: &mut Stage, report: &mut Report) -> anyhow::Result<()> {
-    report.scene("Somebody runs `nft flush ruleset` on the node", "dns.yaml");
+pub(super) fn rules_flushed(
+    cluster: &mut DemoCluster,
+    report: &mut DemoReport,
+) -> anyhow::Result<()> {
+    report.scene(
+        "Another process runs `nft flush ruleset` on the node",
+        "dns.yaml",
+    );
     let answered = thread::scope(|scope| {
-        let pulses = scope.spawn(|| pulse(&stage.world, POD_C, DNS, TICK, TICKS));
-        stage.interrupt.sleep(TICK * 100);
-        let status = stage
+        let pulses = scope.spawn(|| pulse(&cluster.world, POD_C, DNS, TICK, TICKS));
+        cluster.interrupt.sleep(TICK * 100);
+        let status = cluster
             .world
             .exec(Role::Node, "nft")
             .args(["flush", "ruleset"])
@@ -132,29 +144,31 @@ pub(super) fn rules_flushed(stage: &mut Stage, report: &mut Report) -> anyhow::R
         ensure!(status.success(), "nft flush ruleset failed");
         match pulses.join() {
             Ok(answered) => answered,
-            Err(_) => anyhow::bail!("the prober's thread panicked"),
+            Err(_) => anyhow::bail!("the probing thread panicked"),
         }
     })?;
     let lost = answered.iter().filter(|answered| !**answered).count();
-    // The last tenth is long after the repair; before it, losses are what is being measured.
-    let healed = answered
+    // The last tenth is long after the repair; losses before it are the measurement.
+    let is_repaired = answered
         .iter()
         .rev()
         .take(TICKS / 10)
         .all(|answered| *answered);
-    let verdict = if healed {
+    let verdict = if is_repaired {
         Ok(())
     } else {
-        Err("the service did not come back".to_owned())
+        Err("the Service was not repaired".to_owned())
     };
     report.check(
-        &format!("{TICKS} datagrams, one each ms: {lost} unanswered, so {lost} ms without service; then all is whole again"),
+        &format!(
+            "{TICKS} datagrams, one per ms: {lost} unanswered ({lost} ms outage), then repaired"
+        ),
         verdict,
     );
     Ok(())
 }
 
-fn report_traffic(report: &mut Report, world: &World, calls: &[Observation], more: &str) {
+fn report_traffic(report: &mut DemoReport, world: &World, calls: &[Observation], more: &str) {
     let tally = tally(world, calls);
     report.check(
         &format!(
@@ -177,6 +191,6 @@ fn in_time(time: Option<Duration>) -> Result<(), String> {
     match time {
         Some(time) if time <= CHANGE_LIMIT => Ok(()),
         Some(_) => Err(format!("expected within {} ms", CHANGE_LIMIT.as_millis())),
-        None => Err("it never had a connection".to_owned()),
+        None => Err("no connection reached it".to_owned()),
     }
 }
