@@ -4,7 +4,7 @@
 //! Event ──▶ Store ──▶ Desired (per family) ──▶ Plan
 //! ```
 //!
-//! Nothing in this crate does I/O, blocks, asks a clock or fails on input: a bad object is a [`Warning`](model::Warning) and the rest goes on.
+//! Nothing in this crate does I/O, blocks, reads a clock or fails on input: an invalid object yields a [`Warning`](model::Warning). Our terms are in `docs/glossary.md`.
 #![forbid(unsafe_code)]
 
 pub mod desired;
@@ -13,7 +13,7 @@ pub mod difference;
 pub mod family;
 pub mod model;
 pub mod plan;
-pub mod pod;
+pub mod pod_name_hash;
 pub mod store;
 #[cfg(test)]
 mod testing;

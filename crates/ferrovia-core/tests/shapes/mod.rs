@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia_core::desired::{Builder, Desired, LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::desired::{Builder, Desired, LocalSetting, NodePortSetting, NodeSettings};
 use ferrovia_core::dialect::iptables::{canonical, parse};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::IptablesOptions;
@@ -26,7 +26,7 @@ pub(crate) struct Shape {
     /// The family looked at.
     pub(crate) family: Family,
     /// What is special about the node.
-    pub(crate) settings: Settings,
+    pub(crate) settings: NodeSettings,
     /// What is special about the mode.
     pub(crate) options: IptablesOptions,
     objects: Vec<Value>,
@@ -146,15 +146,15 @@ fn section(name: &str) -> Rules {
     rules(&format!("{save}\nCOMMIT\n"))
 }
 
-fn settings() -> Settings {
+fn settings() -> NodeSettings {
     let nets = ["10.0.0.0/8", "fd00:10::/64"].map(|net| net.parse().unwrap());
-    Settings {
+    NodeSettings {
         node_ips: PerFamily {
             v4: Some("192.168.0.2".parse().unwrap()),
             v6: None,
         },
         local: LocalSetting::ClusterCidr(nets.to_vec()),
-        ..Settings::of_node("test-node")
+        ..NodeSettings::of_node("test-node")
     }
 }
 
@@ -344,7 +344,7 @@ fn sctp() -> Vec<Value> {
     vec![service(json!({"ports": port})), slice]
 }
 
-/// A service with so many endpoints that comments are left out. Only the rules that name it can be told, so its chains are in no
+/// A service with so many endpoints that comments are left out. Only the rules that name it are identifiable, so its chains are in no
 /// expectation and left out of the comparison by its namespace: they hold no comment at all.
 fn many() -> Vec<Value> {
     let mut many = service(json!({"clusterIP": "172.30.0.99"}));

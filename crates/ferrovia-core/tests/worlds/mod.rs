@@ -1,4 +1,4 @@
-//! Random but valid clusters, for questions that nobody thought of: Services of every kind, their slices, and a node's options.
+//! Random but valid clusters: Services of every type, their slices, and node options.
 //!
 //! Everything follows from a number, so a cluster comes back. Names and addresses are those of the laboratory, in which a cluster can be
 //! played with real packets; on paper they are as good as any. Few addresses and ports are used, so that Services meet each other.
@@ -25,11 +25,11 @@ pub(crate) const NODE_ADDRESSES: [Both; 2] = [
     ["198.51.100.11", "2001:db8:51::11"],
 ];
 const LOOPBACK: Both = ["127.0.0.1", "::1"];
-/// A cluster IP that nobody has.
+/// A cluster IP that no Service has.
 const UNALLOCATED: Both = ["10.96.0.99", "fd00:10:96::99"];
 /// A cluster as its objects say, and the flags of the proxy on its node.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     /// Flags without their dashes.
     pub(crate) options: BTreeMap<String, String>,
     /// Services, EndpointSlices, a Node and perhaps the range of cluster IPs.
@@ -47,7 +47,7 @@ pub(crate) struct Target {
     pub(crate) protocol: &'static str,
 }
 
-impl World {
+impl TestCluster {
     /// The cluster of this number.
     pub(crate) fn new(number: u64) -> Self {
         let mut random = Random::new(number);
@@ -99,7 +99,7 @@ impl World {
     }
 }
 
-/// What the API server tells of the node.
+/// The Node object.
 fn node(random: &mut Random) -> Value {
     let labels = if random.percent(70) {
         json!({"topology.kubernetes.io/zone": "zone-a"})

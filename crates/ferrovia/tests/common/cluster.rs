@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use ferrovia::config::{IpvsSettings, PortalSetting, UserspaceSettings};
 use ferrovia::mode::{IptablesSettings, Mode, UserspaceMode};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::{NodePortSetting, Settings};
-use ferrovia_core::dialect::nft::sim::Sim;
+use ferrovia_core::desired::{NodePortSetting, NodeSettings};
+use ferrovia_core::dialect::nft::sim::NftSim;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::Found;
+use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
@@ -118,7 +118,7 @@ pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesS
 pub(crate) struct Cluster<'w> {
     /// What has been fed to it.
     pub(crate) objects: Objects,
-    settings: Settings,
+    settings: NodeSettings,
     addresses: Vec<IpAddr>,
     engine: Engine,
     way: Way,
@@ -254,7 +254,7 @@ impl<'w> Cluster<'w> {
             &self.objects,
             family,
         );
-        let mut sim = Sim::default();
+        let mut sim = NftSim::default();
         sim.apply(&plan).expect("a plan from scratch is right");
         let (found, wanted) = (meaning(&kernel), meaning(&sim.observe()));
         let only = |a: &std::collections::BTreeSet<String>,
@@ -276,7 +276,7 @@ impl<'w> Cluster<'w> {
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;
         let written = backend
-            .full(desired, Found::Adopt)
+            .full(desired, ObservedPolicy::Adopt)
             .expect("the rules can be compared");
         written
             .changed

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use ferrovia::cli::ShapeFlags;
-use ferrovia_core::desired::Settings;
+use ferrovia_core::desired::NodeSettings;
 
 /// The option of a case that is none: it is of the world the case is played in.
 const WORLD_OPTION: &str = "bridge";
@@ -24,7 +24,7 @@ struct Flags {
 }
 
 /// The settings that a case's options mean.
-pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
+pub(crate) fn settings(options: &BTreeMap<String, String>) -> NodeSettings {
     let flags = options
         .iter()
         .filter(|(key, value)| key.as_str() != WORLD_OPTION && *value != "false")

@@ -39,7 +39,10 @@ const CALLS: usize = 150;
 ///
 /// Another cluster was there before, so that what is in the kernel has come about by changes.
 pub(crate) fn play(number: u64, way: Way) -> Vec<String> {
-    let (before, now) = (worlds::World::new(!number), worlds::World::new(number));
+    let (before, now) = (
+        worlds::TestCluster::new(!number),
+        worlds::TestCluster::new(number),
+    );
     let lab = World::new(Spec::default()).expect("the lab can be built");
     let mut cluster = Cluster::start(&now.options, &lab, way);
     let mut problems = Vec::new();
@@ -69,7 +72,7 @@ pub(crate) fn play(number: u64, way: Way) -> Vec<String> {
 }
 
 /// The calls to make, with what must come of them. Most are those that somebody answers.
-fn lines(ground: &Ground<'_>, world: &worlds::World, number: u64) -> Vec<Line> {
+fn lines(ground: &Ground<'_>, world: &worlds::TestCluster, number: u64) -> Vec<Line> {
     let mut random = Random::new(number);
     // A raw socket hears of all that is refused between two addresses, so there is one call of SCTP between them.
     let mut asked = BTreeSet::new();
@@ -195,7 +198,7 @@ fn manifests(objects: &[Value], earlier: &[Value]) -> String {
 }
 
 /// A cluster as a case file, for whoever wants to keep it.
-fn case(world: &worlds::World, lines: &[Line]) -> String {
+fn case(world: &worlds::TestCluster, lines: &[Line]) -> String {
     let options = world.options.iter();
     let options: String = options
         .map(|(name, value)| format!("{name}: {value}\n"))

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use ferrovia::source::manifest::decode::{Format, decode};
-use ferrovia_core::desired::{Builder, Settings};
+use ferrovia_core::desired::{Builder, NodeSettings};
 use ferrovia_core::dialect::{iptables, nft};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
+use ferrovia_core::plan::iptables::{IptablesObserved, IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::{Found, Planner as _};
+use ferrovia_core::plan::{ObservedPolicy, Planner as _};
 use ferrovia_core::store::{Event, Store};
 use ferrovia_lab::fuzz::Target;
 use ferrovia_lab::layout::NODE_ADDRESSES;
@@ -109,7 +109,7 @@ fn check(bytes: &[u8], format: Format) -> Vec<Event> {
 }
 
 /// Strict stand-ins for the kernel take what both modes make of the objects.
-fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
+fn rules_are_right(settings: &NodeSettings, objects: Vec<Event>) {
     let mut store = Store::new(&settings.node_name);
     let mut builder = Builder::new(settings.clone());
     let addresses: [IpAddr; 4] = NODE_ADDRESSES;
@@ -127,15 +127,15 @@ fn rules_are_right(settings: &Settings, objects: Vec<Event>) {
     }
     for family in Family::ALL {
         let desired = builder.desired(family);
-        let nothing = nft::Observed::default();
-        let plan = NftPlanner::new(family, true).full(desired, &nothing, Found::Adopt);
-        let mut kernel = nft::sim::Sim::default();
+        let nothing = nft::NftObserved::default();
+        let plan = NftPlanner::new(family, true).full(desired, &nothing, ObservedPolicy::Adopt);
+        let mut kernel = nft::sim::NftSim::default();
         kernel
             .apply(&plan)
             .unwrap_or_else(|why| panic!("{why}\n{plan}"));
         let mut planner = IptablesPlanner::new(family, IptablesOptions::default());
-        let plan = planner.full(desired, &Observed::default(), Found::Adopt);
-        let mut kernel = iptables::sim::Sim::default();
+        let plan = planner.full(desired, &IptablesObserved::default(), ObservedPolicy::Adopt);
+        let mut kernel = iptables::sim::IptablesSim::default();
         let restored = kernel.restore(&plan.to_string());
         restored.unwrap_or_else(|why| panic!("{why}\n{plan}"));
     }

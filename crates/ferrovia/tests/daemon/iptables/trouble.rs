@@ -155,7 +155,7 @@ fn somebody_elses_chain_of_our_name_is_told_and_taken() {
         machine.start();
         node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
         let log = node.log();
-        let told = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
+        let told = "removing a foreign rule from our chain KUBE-SERVICES in table nat";
         assert!(log.contains(told), "{log}");
         let rules = machine.rules();
         assert!(
