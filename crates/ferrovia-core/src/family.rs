@@ -8,9 +8,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// An IP address family. A node's state is kept, planned and written per family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -63,9 +61,7 @@ impl fmt::Display for Family {
 /// One value per family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PerFamily<T> {
-    /// The IPv4 value.
     pub v4: T,
-    /// The IPv6 value.
     pub v6: T,
 }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Nothing in this crate does I/O, blocks, reads a clock or fails on input: an invalid object becomes a [`Warning`](model::Warning), and all
-//! other objects are processed as usual. So a whole cluster can be simulated in a unit test.
+//! other objects are processed as usual. So a whole cluster can be simulated in a unit test. Our terms are in `docs/glossary.md`.
 //!
 //! - [`wire`]: the fields of Services, EndpointSlices and other objects that are read, as they arrive.
 //! - [`store`]: the objects that exist now, validated as [`model`] types.
@@ -18,11 +18,11 @@
 //! One Service with one endpoint, as a plan for an empty nftables table:
 //!
 //! ```
-//! use ferrovia_core::desired::{Builder, LocalSetting, NoEndpoints, NodePortSetting, Settings};
-//! use ferrovia_core::dialect::nft::Observed;
+//! use ferrovia_core::desired::{Builder, LocalSetting, NoEndpoints, NodePortSetting, NodeSettings};
+//! use ferrovia_core::dialect::nft::NftObserved;
 //! use ferrovia_core::family::Family;
 //! use ferrovia_core::plan::nft::NftPlanner;
-//! use ferrovia_core::plan::{Found, Planner};
+//! use ferrovia_core::plan::{ObservedPolicy, Planner};
 //! use ferrovia_core::store::{Event, Store};
 //! use ferrovia_core::wire::{Kind, Object};
 //!
@@ -50,7 +50,7 @@
 //!     store.handle(Event::Listed(kind));
 //! }
 //!
-//! let mut builder = Builder::new(Settings {
+//! let mut builder = Builder::new(NodeSettings {
 //!     node_name: "node-1".into(),
 //!     node_ips: Default::default(),
 //!     local: LocalSetting::ClusterCidr(vec!["10.244.0.0/16".parse()?]),
@@ -65,7 +65,7 @@
 //! builder.update(&store, touched, &["192.0.2.1".parse()?]);
 //!
 //! let desired = builder.desired(Family::V4);
-//! let plan = NftPlanner::new(Family::V4, true).full(desired, &Observed::default(), Found::Adopt);
+//! let plan = NftPlanner::new(Family::V4, true).full(desired, &NftObserved::default(), ObservedPolicy::Adopt);
 //! assert!(plan.to_string().contains("10.96.0.10 . tcp . 80"));
 //! assert!(plan.to_string().contains("10.244.1.10"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -78,7 +78,7 @@ pub mod difference;
 pub mod family;
 pub mod model;
 pub mod plan;
-pub mod pod;
+pub mod pod_name_hash;
 pub mod store;
 #[cfg(test)]
 mod testing;

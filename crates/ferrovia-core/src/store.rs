@@ -1,11 +1,11 @@
-//! Events in, touched services out.
+//! Takes in watch events and reports which services they touch.
 //!
-//! The store keeps the parsed objects, shares the names in them, and tells which services an event touched. It has one writer and asks
-//! no clock. What becomes of the objects on this node is decided by the [builder](crate::desired::Builder).
+//! The store keeps the parsed objects, interns the names in them, and records which services an event touched. It has one writer and reads
+//! no clock. The [builder](crate::desired::Builder) derives the desired state of this node from it.
 
-mod complaints;
 mod quota;
 mod slices;
+mod warning_history;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,33 +14,30 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use self::complaints::{Complaints, unusable};
 use self::quota::Quotas;
 use self::slices::SliceIndex;
+use self::warning_history::{WarningHistory, unusable};
 use crate::family::Family;
 use crate::model::node::Node;
 use crate::model::{
-    CreationTime, EndpointSlice, Names, Service, ServiceKey, ServicePolicy, SliceKey, Warning,
+    CreationTime, EndpointSlice, NamePool, Service, ServiceKey, ServicePolicy, SliceKey, Warning,
     fold_nested, mirror, namespace_or_default, service_cidrs,
 };
-use crate::pod::PodMark;
+use crate::pod_name_hash::PodNameHash;
 use crate::wire::{self, Kind, Object};
 
-/// Something a source saw.
+/// A change reported by a source (the API server or a manifest folder).
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// An object appeared or changed.
+    /// An object was added or modified.
     Applied(Box<Object>),
-    /// An object went.
+    /// An object was deleted.
     Deleted {
-        /// Its kind.
         kind: Kind,
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
-    /// The first list of this kind is complete.
+    /// The initial list of this kind is complete.
     Listed(Kind),
 }
 
@@ -54,65 +51,65 @@ impl Event {
     }
 }
 
-/// What events have touched since it was last asked.
+/// What events have touched since the last call of [`Store::take_touched`].
 #[derive(Clone, Debug, Default)]
 pub struct Touched {
     /// Services whose ports or endpoints may have changed.
     pub services: BTreeSet<ServiceKey>,
-    /// When endpoints were changed, as annotations of the changed slices tell: RFC 3339, unchecked.
+    /// When endpoints were changed, from the annotations of the changed slices: RFC 3339, unchecked.
     pub triggers: Triggers,
-    /// The node or something that holds for all services changed.
+    /// The Node object or a ServiceCIDR changed.
     pub node: bool,
-    /// What authors should know that no single event is about.
+    /// Warnings that no single event caused.
     pub warnings: Vec<Warning>,
 }
 
-/// Trigger times by Service and family, some of the oldest of each. Only of changes after the first list: before, they tell how old the
-/// cluster is and not how fast we are.
+/// Trigger times by Service and family, some of the oldest of each. Only of changes after the initial list: earlier ones show how old the
+/// cluster is, not the programming latency.
 pub type Triggers = BTreeMap<ServiceKey, Vec<(Family, Box<str>)>>;
 
-/// Where the endpoints' controller notes when a pod changed.
+/// Set by the EndpointSlice controller to the time of the pod change.
 const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// No time is longer than this.
+/// Longer timestamps are ignored.
 const LONGEST_TIME: usize = 40;
 /// A Service's slices may change any number of times between two syncs; so many are enough to judge by.
 const MOST_TRIGGERS: usize = 16;
 
-/// How long a Service has been there, for the rule that of two that want the same address the older has it.
+/// The age of a Service, for the rule that of two claims to the same address the older wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Age {
-    /// When the API server made it.
+    /// `metadata.creationTimestamp`.
     pub(crate) created: Option<CreationTime>,
-    /// How many Services appeared before it; 0 for all that were there from the beginning.
+    /// How many Services were added before it; 0 for all in the initial list.
     pub(crate) appeared: u64,
 }
 
-/// The few fields we need of every object.
+/// The parsed objects, reduced to the fields we need.
 #[derive(Debug)]
 pub struct Store {
     node_name: String,
     node: Option<Node>,
     policy: ServicePolicy,
-    services: HashMap<ServiceKey, Known>,
+    services: HashMap<ServiceKey, StoredService>,
     quotas: Quotas,
     slices: SliceIndex,
     service_cidrs: BTreeMap<String, Box<[IpNet]>>,
-    names: Names,
+    names: NamePool,
     listed: BTreeSet<Kind>,
     appearances: u64,
     touched: Touched,
-    complaints: Complaints,
+    warning_history: WarningHistory,
 }
 
-/// A Service and when it appeared.
+/// A Service and its order of appearance.
 #[derive(Debug)]
-struct Known {
+struct StoredService {
     service: Arc<Service>,
     appeared: u64,
 }
 
 impl Store {
-    /// An empty store for the node of this name, where Services are served as by default.
+    /// An empty store for the node of this name, with the default service policy.
     pub fn new(node_name: &str) -> Self {
         Self::with_policy(node_name, ServicePolicy::default())
     }
@@ -127,23 +124,23 @@ impl Store {
             services: HashMap::new(),
             slices: SliceIndex::default(),
             service_cidrs: BTreeMap::new(),
-            names: Names::default(),
+            names: NamePool::default(),
             listed: BTreeSet::new(),
             appearances: 0,
             touched: Touched::default(),
-            complaints: Complaints::default(),
+            warning_history: WarningHistory::default(),
         }
     }
 
-    /// Takes in an event; answers with what its author should know.
+    /// Applies an event and returns warnings about its object that are new.
     ///
-    /// It takes an event by reference too, so that many can be freed together after the last: freed one by one, the memory of each would be
-    /// used for what is kept of the next, and the heap would stay in pieces.
+    /// It accepts a reference too, so that many events can be freed together: freed one by one, the memory of each would be
+    /// reused for what is kept of the next, and the heap would stay fragmented.
     pub fn handle(&mut self, event: impl Borrow<Event>) -> Vec<Warning> {
         match event.borrow() {
             Event::Applied(object) => {
                 let warnings = self.apply(object);
-                (self.complaints).only_news(object.kind(), object.metadata(), warnings)
+                (self.warning_history).only_new(object.kind(), object.metadata(), warnings)
             }
             Event::Deleted {
                 kind,
@@ -151,7 +148,7 @@ impl Store {
                 name,
             } => {
                 self.delete(*kind, namespace, name);
-                self.complaints.forget(*kind, namespace, name);
+                self.warning_history.forget(*kind, namespace, name);
                 Vec::new()
             }
             Event::Listed(kind) => {
@@ -161,25 +158,24 @@ impl Store {
         }
     }
 
-    /// What was touched since the last call.
+    /// Takes what was touched since the last call.
     pub fn take_touched(&mut self) -> Touched {
         self.settle_quotas();
         std::mem::take(&mut self.touched)
     }
 
-    /// The first list of this kind is complete.
+    /// The initial list of this kind is complete.
     pub fn is_listed(&self, kind: Kind) -> bool {
         self.listed.contains(&kind)
     }
 
-    /// The first lists of Services and EndpointSlices are complete. Nodes and ServiceCIDRs are not waited for: they may not exist.
-    pub fn is_complete(&self) -> bool {
+    /// The initial lists of Services and EndpointSlices are complete. Nodes and ServiceCIDRs are not required: they may not exist.
+    pub fn initial_lists_done(&self) -> bool {
         [Kind::Service, Kind::EndpointSlice]
             .iter()
             .all(|kind| self.listed.contains(kind))
     }
 
-    /// A Service.
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
         self.services.get(key).map(|known| &known.service)
     }
@@ -204,9 +200,9 @@ impl Store {
         self.slices.of(service)
     }
 
-    /// The addresses of a pod, as far as it is an endpoint of some Service, and whether it runs on our node. All slices are looked through.
+    /// The addresses of a pod, as far as it is an endpoint of some Service, and whether it runs on our node. Searches all slices of the namespace.
     pub fn pod_addresses(&self, namespace: &str, name: &str) -> BTreeMap<IpAddr, bool> {
-        let mark = Some(PodMark::of(name));
+        let mark = Some(PodNameHash::of(name));
         let slices = self.slices.in_namespace(namespace);
         let endpoints = slices.flat_map(|slice| &*slice.endpoints);
         let found = endpoints.filter(|endpoint| endpoint.pod == mark);
@@ -221,7 +217,7 @@ impl Store {
         self.node.as_ref()
     }
 
-    /// Where cluster IPs come from, of both families; ranges inside others are left out.
+    /// The ServiceCIDR ranges of both families, without nested ones.
     pub fn service_cidrs(&self) -> Vec<IpNet> {
         fold_nested(self.service_cidrs.values().flatten().copied())
     }
@@ -242,7 +238,7 @@ impl Store {
         let touched = &mut self.touched;
         match kind {
             Kind::Service => {
-                let key = ServiceKey::new(namespace, name);
+                let key = ServiceKey::from_checked_names(namespace, name);
                 if self.services.remove(&key).is_some() {
                     self.quotas.remove(&key);
                     touched.services.insert(key);
@@ -252,17 +248,17 @@ impl Store {
                 let owner = self
                     .slices
                     .remove(&SliceKey::new(namespace, name), &mut touched.services);
-                // What is being waited for now is that endpoints go, and nobody noted when that began.
+                // The pending change is a deletion, for which there is no trigger time.
                 if let Some(service) = owner {
                     touched.triggers.remove(&service);
                 }
             }
             Kind::Endpoints => {
-                let key = ServiceKey::new(namespace, name);
+                let key = ServiceKey::from_checked_names(namespace, name);
                 self.slices
                     .put_mirrored(&key, Vec::new(), &mut touched.services);
             }
-            // The machine is still there and so are its addresses; only the object went.
+            // The machine still exists and keeps its addresses; only the object was deleted.
             Kind::Node => {}
             Kind::ServiceCidr => touched.node |= self.service_cidrs.remove(name).is_some(),
         }
@@ -282,13 +278,13 @@ impl Store {
         }
     }
 
-    /// Keeps a Service; touches it only if something we read differs.
+    /// Stores a Service; touches it only if a field we read differs.
     fn put_service(&mut self, mut service: Service) {
         service.share_names(&mut self.names);
         service.key = self.shared_key(service.key);
         let key = service.key.clone();
         if let Some(known) = self.services.get_mut(&key) {
-            // One that has not all its external IPs is compared as its object was.
+            // A Service limited by a quota is compared in its original form.
             let before = self.quotas.original(&key).unwrap_or(&known.service);
             if **before != service {
                 known.service = Arc::new(service);
@@ -297,7 +293,7 @@ impl Store {
             }
             return;
         }
-        // The order within the first list means nothing, so all in it appear together.
+        // The order within the initial list has no meaning, so all of it shares one number.
         if self.listed.contains(&Kind::Service) {
             self.appearances += 1;
         }
@@ -306,14 +302,14 @@ impl Store {
         self.touched.services.insert(key.clone());
         self.services.insert(
             key,
-            Known {
+            StoredService {
                 service,
                 appeared: self.appearances,
             },
         );
     }
 
-    /// Gives Services the external IPs that they may have.
+    /// Applies the external IP quotas.
     fn settle_quotas(&mut self) {
         let (grants, warnings) = self.quotas.settle();
         for grant in grants {
@@ -325,7 +321,7 @@ impl Store {
         self.touched.warnings.extend(warnings);
     }
 
-    /// The copy of a Service's name that is in use already. Its slices may have come before it.
+    /// The interned copy of a Service's key. Its slices may have arrived before it.
     fn shared_key(&self, key: ServiceKey) -> ServiceKey {
         let known = self.services.get(&key).map(|known| &known.service.key);
         let shared = known.or_else(|| self.slices.service_key(&key)).cloned();
@@ -365,13 +361,14 @@ impl Store {
         }
     }
 
-    /// A legacy object becomes slices that are kept apart, so that they can never be taken for real ones.
+    /// An Endpoints object becomes mirrored slices, which are kept apart from real ones.
     fn apply_endpoints(&mut self, object: &wire::Endpoints) -> Vec<Warning> {
         let metadata = &object.metadata;
         match mirror(object) {
             Ok((mut slices, warnings)) => {
                 let namespace = namespace_or_default(&metadata.namespace);
-                let key = self.shared_key(ServiceKey::new(namespace, &metadata.name));
+                let key =
+                    self.shared_key(ServiceKey::from_checked_names(namespace, &metadata.name));
                 for slice in &mut slices {
                     slice.share_names(&mut self.names);
                     slice.service = key.clone();
@@ -387,7 +384,7 @@ impl Store {
         }
     }
 
-    /// The source may show us every node; only our own matters.
+    /// The source may list every node; only our own matters.
     fn apply_node(&mut self, object: &wire::Node) -> Vec<Warning> {
         if object.metadata.name != self.node_name {
             return Vec::new();
@@ -404,7 +401,7 @@ impl Store {
         }
     }
 
-    /// Ranges are kept per object: two may hold the same one, and it must stay until both have gone.
+    /// Ranges are kept per object: two may hold the same one, and it must stay until both are deleted.
     fn apply_service_cidr(&mut self, object: &wire::ServiceCidr) -> Vec<Warning> {
         let (cidrs, warnings) = service_cidrs(object);
         if self.service_cidrs.get(&object.metadata.name) != Some(&cidrs) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::desired::{Builder, Delta, Endpoint, ServicePort, Settings, Update};
+use crate::desired::{Builder, Delta, Endpoint, NodeSettings, ServicePort, Update};
 use crate::family::{Family, PerFamily};
 use crate::model::{PortKey, Warning};
 use crate::store::{Event, Store};
@@ -72,20 +72,20 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
     }
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings::of_node(NODE)
+pub(crate) fn settings() -> NodeSettings {
+    NodeSettings::of_node(NODE)
 }
 
-/// A store and a builder, and a check that deltas tell the whole story.
-pub(crate) struct World {
+/// A store and a builder, with a check that deltas are complete.
+pub(crate) struct TestCluster {
     pub(crate) store: Store,
     pub(crate) builder: Builder,
     pub(crate) local_addresses: Vec<IpAddr>,
     shadow: PerFamily<BTreeMap<PortKey, Arc<ServicePort>>>,
 }
 
-impl World {
-    pub(crate) fn new(settings: Settings) -> Self {
+impl TestCluster {
+    pub(crate) fn new(settings: NodeSettings) -> Self {
         let mut store = Store::with_policy(NODE, settings.services.clone());
         for kind in Kind::ALL {
             store.handle(Event::Listed(kind));
@@ -93,7 +93,7 @@ impl World {
         Self::with_store(store, settings)
     }
 
-    pub(crate) fn with_store(store: Store, settings: Settings) -> Self {
+    pub(crate) fn with_store(store: Store, settings: NodeSettings) -> Self {
         let builder = Builder::new(settings);
         Self {
             store,

@@ -11,29 +11,26 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 pub use self::object::{Kind, Object};
-use crate::pod::PodMark;
+use crate::pod_name_hash::PodNameHash;
 
 /// `metadata` of any object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
-    /// Object name.
     #[serde(deserialize_with = "null_default")]
     pub name: String,
     /// Namespace; empty for cluster-scoped objects, and for manifests that leave it out (then `default` is meant).
     #[serde(deserialize_with = "null_default")]
     pub namespace: String,
-    /// Labels.
     #[serde(deserialize_with = "null_default")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     #[serde(deserialize_with = "null_default")]
     pub annotations: BTreeMap<String, String>,
-    /// When it was created, as the API server writes times: RFC 3339, in UTC.
+    /// RFC 3339, in UTC.
     pub creation_timestamp: Option<String>,
     /// Set while the object is being deleted.
     pub deletion_timestamp: Option<String>,
-    /// The object's version on the API server.
+    /// Changes with every write; opaque.
     pub resource_version: Option<String>,
 }
 
@@ -41,13 +38,11 @@ pub struct Metadata {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Service {
-    /// Object metadata.
     #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
-    /// What is wanted.
     #[serde(deserialize_with = "null_default")]
     pub spec: ServiceSpec,
-    /// What the load balancer's controller reported.
+    /// The state reported by the load balancer's controller.
     #[serde(deserialize_with = "null_default")]
     pub status: ServiceStatus,
 }
@@ -68,7 +63,6 @@ pub struct ServiceSpec {
     /// `IPv4` and `IPv6`, in order of preference.
     #[serde(deserialize_with = "null_default")]
     pub ip_families: Vec<String>,
-    /// The ports.
     #[serde(deserialize_with = "null_default")]
     pub ports: Vec<ServicePort>,
     /// Addresses outside the cluster that this Service answers on.
@@ -161,13 +155,11 @@ pub struct Ingress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
-    /// Object metadata.
     #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
     /// `IPv4`, `IPv6` or `FQDN`.
     #[serde(deserialize_with = "null_default")]
     pub address_type: String,
-    /// The endpoints.
     #[serde(deserialize_with = "null_default")]
     pub endpoints: Vec<Endpoint>,
     /// The ports every one of them listens on.
@@ -182,28 +174,24 @@ pub struct Endpoint {
     /// Only the first address counts.
     #[serde(deserialize_with = "null_default")]
     pub addresses: Vec<String>,
-    /// Readiness.
     #[serde(deserialize_with = "null_default")]
     pub conditions: EndpointConditions,
     /// The node it runs on.
     pub node_name: Option<String>,
-    /// Its zone.
     pub zone: Option<String>,
     /// Who should use it.
     #[serde(deserialize_with = "null_default")]
     pub hints: EndpointHints,
     /// The pod it is, if it is one.
-    #[serde(rename = "targetRef", deserialize_with = "PodMark::of_target")]
-    pub pod: Option<PodMark>,
+    #[serde(rename = "targetRef", deserialize_with = "PodNameHash::of_target")]
+    pub pod: Option<PodNameHash>,
 }
 
 /// `conditions` of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointConditions {
-    /// Absent means ready.
     pub ready: Option<bool>,
-    /// Absent means serving.
     pub serving: Option<bool>,
     /// Absent means not terminating.
     pub terminating: Option<bool>,
@@ -215,17 +203,16 @@ pub struct EndpointConditions {
 pub struct EndpointHints {
     /// Zones that should use it.
     #[serde(deserialize_with = "null_default")]
-    pub for_zones: Vec<Named>,
+    pub for_zones: Vec<HintTarget>,
     /// Nodes that should use it.
     #[serde(deserialize_with = "null_default")]
-    pub for_nodes: Vec<Named>,
+    pub for_nodes: Vec<HintTarget>,
 }
 
 /// A thing that has only a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
-pub struct Named {
-    /// The name.
+pub struct HintTarget {
     #[serde(deserialize_with = "null_default")]
     pub name: String,
 }
@@ -259,13 +246,11 @@ pub struct Endpoints {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSubset {
-    /// Ready addresses.
     #[serde(deserialize_with = "null_default")]
     pub addresses: Vec<EndpointAddress>,
     /// Addresses that are not ready.
     #[serde(deserialize_with = "null_default")]
     pub not_ready_addresses: Vec<EndpointAddress>,
-    /// The ports.
     #[serde(deserialize_with = "null_default")]
     pub ports: Vec<EndpointPort>,
 }
@@ -274,24 +259,21 @@ pub struct EndpointSubset {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointAddress {
-    /// The address.
     #[serde(deserialize_with = "null_default")]
     pub ip: String,
     /// The node it is on.
     pub node_name: Option<String>,
     /// The pod it is, if it is one.
-    #[serde(rename = "targetRef", deserialize_with = "PodMark::of_target")]
-    pub pod: Option<PodMark>,
+    #[serde(rename = "targetRef", deserialize_with = "PodNameHash::of_target")]
+    pub pod: Option<PodNameHash>,
 }
 
 /// A `v1` Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Node {
-    /// Object metadata.
     #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
-    /// What is wanted.
     #[serde(deserialize_with = "null_default")]
     pub spec: NodeSpec,
     /// What the kubelet reported.
@@ -314,11 +296,9 @@ pub struct NodeSpec {
     pub taints: Vec<Taint>,
 }
 
-/// A Node's taint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Taint {
-    /// Its key.
     #[serde(deserialize_with = "null_default")]
     pub key: String,
 }
@@ -327,7 +307,6 @@ pub struct Taint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// The node's addresses.
     #[serde(deserialize_with = "null_default")]
     pub addresses: Vec<NodeAddress>,
 }
@@ -339,7 +318,6 @@ pub struct NodeAddress {
     /// `InternalIP`, `ExternalIP`, `Hostname`, …
     #[serde(rename = "type", deserialize_with = "null_default")]
     pub kind: String,
-    /// The address.
     #[serde(deserialize_with = "null_default")]
     pub address: String,
 }
@@ -348,10 +326,8 @@ pub struct NodeAddress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceCidr {
-    /// Object metadata.
     #[serde(deserialize_with = "null_default")]
     pub metadata: Metadata,
-    /// What is wanted.
     #[serde(deserialize_with = "null_default")]
     pub spec: ServiceCidrSpec,
 }
@@ -380,9 +356,9 @@ mod tests {
 
     use super::*;
 
-    /// As templates write it that have nothing to put there.
+    /// Templates write `null` for empty values.
     #[test]
-    fn null_is_as_good_as_nothing() {
+    fn null_equals_an_absent_field() {
         let nothing = json!({"metadata": null, "spec": null, "status": null});
         let service: Service = serde_json::from_value(nothing).unwrap();
         assert_eq!(service, Service::default());

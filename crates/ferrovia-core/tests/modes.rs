@@ -1,4 +1,4 @@
-//! The modes against each other, on paper: in random clusters a packet has the same fate in all of them, but for what is a mode's nature.
+//! Compares the modes by trace: in random clusters a packet is treated the same in all of them, except for documented differences.
 //!
 //! What traces say is compared; that they are right is shown with real packets, by the cases and by the same clusters in the laboratory.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use ferrovia_core::desired::{Builder, LocalSetting, NoEndpoints, NodePortSetting, Settings};
+use ferrovia_core::desired::{Builder, LocalSetting, NoEndpoints, NodePortSetting, NodeSettings};
 use ferrovia_core::family::PerFamily;
 use ferrovia_core::model::Protocol;
 use ferrovia_core::store::{Event, Store};
@@ -72,7 +72,7 @@ const NATURES: [Nature; 14] = [
         },
     },
     Nature {
-        what: "ports that no Service has, and cluster IPs that nobody has, are a matter of each mode",
+        what: "unused ports and unused cluster IPs are handled differently by each mode",
         modes: &["iptables", "ipvs", "userspace", "bound"],
         explains: |a, b| {
             let is_nobodys = |t: &Trace| {
@@ -111,7 +111,7 @@ const NATURES: [Nature; 14] = [
         },
     },
     Nature {
-        what: "SCTP is not carried, and who may not use a service is not told so first",
+        what: "SCTP is not supported, and source ranges are not checked first",
         modes: &["userspace", "bound"],
         explains: |a, b| a.packet.protocol == Protocol::Sctp && b.outcome == Outcome::Refused,
     },
@@ -180,7 +180,7 @@ const NATURES: [Nature; 14] = [
 ];
 
 #[test]
-fn a_packet_has_the_same_fate_in_every_mode() {
+fn a_packet_is_treated_the_same_in_every_mode() {
     let mut seen = BTreeSet::new();
     for number in 0..WORLDS {
         let world = RandomCluster::new(number);
@@ -337,7 +337,7 @@ fn read(value: Value) -> Object {
 }
 
 /// What a node's flags mean. Those that the generator uses are all there are.
-fn settings(options: &BTreeMap<String, String>) -> Settings {
+fn settings(options: &BTreeMap<String, String>) -> NodeSettings {
     let ranges = |name: &str| {
         let list = options
             .get(name)
@@ -351,7 +351,7 @@ fn settings(options: &BTreeMap<String, String>) -> Settings {
         Some(_) => LocalSetting::InterfacePrefix(options["pod-interface-name-prefix"].clone()),
         None => LocalSetting::ClusterCidr(ranges("cluster-cidr")),
     };
-    Settings {
+    NodeSettings {
         local,
         masquerade_all: is_set("masquerade-all"),
         no_endpoints: if is_set("no-endpoints") {
@@ -365,6 +365,6 @@ fn settings(options: &BTreeMap<String, String>) -> Settings {
             Some(_) => NodePortSetting::Cidrs(ranges("nodeport-addresses")),
             None => NodePortSetting::Primary,
         },
-        ..Settings::of_node(NODE)
+        ..NodeSettings::of_node(NODE)
     }
 }

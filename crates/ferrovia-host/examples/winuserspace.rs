@@ -28,7 +28,9 @@ mod windows {
     use ferrovia_core::desired::Endpoint;
     use ferrovia_core::family::Family;
     use ferrovia_core::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
-    use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName, UserspacePlan};
+    use ferrovia_core::plan::userspace::{
+        ProxyChange, ProxyListen, ProxyName, ProxySpec, UserspacePlan,
+    };
     use ferrovia_host::Applier;
     use ferrovia_host::winuserspace::{Interface, WinuserspaceApplier};
 
@@ -64,24 +66,24 @@ mod windows {
         Ok(())
     }
 
-    fn proxy(protocol: Protocol, at: SocketAddr, endpoints: &[SocketAddr]) -> Proxy {
+    fn proxy(protocol: Protocol, at: SocketAddr, endpoints: &[SocketAddr]) -> ProxySpec {
         let endpoint = |at: &SocketAddr| Endpoint {
             ip: at.ip(),
             port: at.port(),
             weight: 1,
             is_local: false,
         };
-        Proxy {
+        ProxySpec {
             name: ProxyName {
                 key: PortKey {
-                    service: ServiceKey::new("default", "example"),
+                    service: ServiceKey::new("default", "example").expect("a valid name"),
                     name: "".into(),
                     protocol,
                 },
                 policy: TrafficPolicy::Cluster,
             },
-            listen: Listen::At(vec![at]),
-            gates: BTreeMap::new(),
+            listen: ProxyListen::At(vec![at]),
+            client_filters: BTreeMap::new(),
             endpoints: endpoints.iter().map(endpoint).collect(),
             affinity: None,
         }

@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::io;
 
-use ferrovia_core::dialect::nft::bytecode::{Bytes, CtKey, Expr, Header};
+use ferrovia_core::dialect::nft::bytecode::{Bytes, CtKey, Expr, PayloadBase};
 use ferrovia_core::family::Family;
 
 use crate::netlink::Refusal;
@@ -175,7 +175,7 @@ fn features(family: Family) -> Vec<Feature> {
     };
     let load_source = Expr::Payload {
         dreg: REG,
-        base: Header::Network,
+        base: PayloadBase::Network,
         offset: saddr,
         len: addr_len,
     };

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia_core::desired::{Builder, Desired, LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::desired::{Builder, Desired, LocalSetting, NodePortSetting, NodeSettings};
 use ferrovia_core::dialect::iptables::{canonical, parse};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::iptables::IptablesOptions;
@@ -30,7 +30,7 @@ pub struct ServiceShape {
     pub name: &'static str,
     /// The address family of its rules.
     pub family: Family,
-    pub settings: Settings,
+    pub settings: NodeSettings,
     /// Options of the iptables mode.
     pub options: IptablesOptions,
     objects: Vec<Value>,
@@ -150,15 +150,15 @@ fn section(name: &str) -> ChainRules {
     rules(&format!("{save}\nCOMMIT\n"))
 }
 
-fn settings() -> Settings {
+fn settings() -> NodeSettings {
     let nets = ["10.0.0.0/8", "fd00:10::/64"].map(|net| net.parse().unwrap());
-    Settings {
+    NodeSettings {
         node_ips: PerFamily {
             v4: Some("192.168.0.2".parse().unwrap()),
             v6: None,
         },
         local: LocalSetting::ClusterCidr(nets.to_vec()),
-        ..Settings::of_node("test-node")
+        ..NodeSettings::of_node("test-node")
     }
 }
 

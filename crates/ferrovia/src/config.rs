@@ -23,7 +23,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ferrovia_core::desired::Settings;
+use ferrovia_core::desired::NodeSettings;
 use ipnet::IpNet;
 
 pub use self::userspace::{PortalSetting, UserspaceSettings};
@@ -46,7 +46,7 @@ pub struct Config {
     /// The mode asked for; none leaves the choice to us.
     pub mode: Option<ModeName>,
     /// What shapes traffic.
-    pub settings: Settings,
+    pub settings: NodeSettings,
     /// This node's address as set by hand. Its family is then the node's first one.
     pub bind_address: Option<IpAddr>,
     /// How often things happen.

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::nft::sweep::Departed;
+use ferrovia_core::plan::nft::sweep::RemovedFrontends;
 use ferrovia_host::nft::Connection;
 use ferrovia_host::privileges::{self, RULES};
 
@@ -81,7 +81,7 @@ impl Sweeper {
     }
 
     /// Rules are in force with which this went. Never waits for the sweep.
-    pub fn submit(&self, family: Family, departed: Departed) {
+    pub fn submit(&self, family: Family, departed: RemovedFrontends) {
         let mut state = self.shared.lock();
         state.add(family, departed);
         self.shared.changed.notify_all();
@@ -105,14 +105,14 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    departed: PerFamily<Option<Departed>>,
+    departed: PerFamily<Option<RemovedFrontends>>,
     /// Families that have been written at least once.
     written: PerFamily<bool>,
     has_ended: bool,
 }
 
 impl State {
-    fn add(&mut self, family: Family, departed: Departed) {
+    fn add(&mut self, family: Family, departed: RemovedFrontends) {
         self.written[family] = true;
         match &mut self.departed[family] {
             Some(earlier) => earlier.absorb(departed),

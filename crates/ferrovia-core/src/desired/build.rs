@@ -1,20 +1,20 @@
 //! Keeps [`Desired`] in step with the [`Store`].
 //!
-//! Work is proportional to what was touched: a service is made anew only if it, its slices, or the winner of something it claims
+//! Work is proportional to what was touched: a service is rebuilt only if it, its slices, or the winner of a claim it makes
 //! changed, and all are only if this node's zone or address changed. What comes out the same as before is no change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::claims::{Claim, Claims, Moved, Standing};
+use super::claim_conflict::report_claim_conflict;
+use super::claims::{ClaimChanges, ClaimOutcome, FrontendClaim, FrontendClaims};
 use super::health::{WithoutLocal, health_check, set_health_check};
-use super::loss::report;
-use super::port::{Context, claims, explain, frontends, port_key, service_port, stake};
-use super::select::Here;
-use super::{Delta, Desired, Explained, Frontend, PortChange, ServicePort, Settings, node};
+use super::port::{PortContext, claims, explain, frontends, port_key, service_port, stake};
+use super::select::NodeLocation;
+use super::{Delta, Desired, Explained, Frontend, NodeSettings, PortChange, ServicePort, node};
 use crate::family::{Family, PerFamily};
-use crate::model::{Port, PortKey, Protocol, Service, ServiceKey, Warning, Warnings};
+use crate::model::{PortKey, Protocol, Service, ServiceKey, ServicePortSpec, Warning, Warnings};
 use crate::store::{Age, Store, Touched};
 use crate::wire::Kind;
 
@@ -23,33 +23,32 @@ use crate::wire::Kind;
 pub struct Update {
     /// What changed in each family.
     pub deltas: PerFamily<Delta>,
-    /// To be logged.
     pub warnings: Vec<Warning>,
 }
 
 /// Makes the desired state of both families and keeps it current.
 #[derive(Debug)]
 pub struct Builder {
-    settings: Settings,
+    settings: NodeSettings,
     desired: PerFamily<Desired>,
-    claims: Claims,
+    claims: FrontendClaims,
     /// The services whose claims are in `claims`, as they were when they made them, and when they appeared.
     claimed: HashMap<ServiceKey, (Arc<Service>, u64)>,
-    whereabouts: Whereabouts,
-    /// Node ports of the family are open on all addresses although they should not be, and that has been said.
-    told_open: PerFamily<bool>,
+    topology: NodeTopology,
+    /// The warning that node ports of the family are open on all addresses was reported.
+    reported_open: PerFamily<bool>,
 }
 
 /// What services depend on besides their own objects.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Whereabouts {
+struct NodeTopology {
     zone: Option<Arc<str>>,
     ips: PerFamily<Option<IpAddr>>,
 }
 
 impl Builder {
-    /// A builder that has seen nothing yet.
-    pub fn new(settings: Settings) -> Self {
+    /// A builder without any services.
+    pub fn new(settings: NodeSettings) -> Self {
         let nothing = Store::new(&settings.node_name);
         let desired = PerFamily::from_fn(|family| Desired {
             family,
@@ -61,10 +60,10 @@ impl Builder {
         Self {
             settings,
             desired,
-            claims: Claims::default(),
+            claims: FrontendClaims::default(),
             claimed: HashMap::new(),
-            whereabouts: Whereabouts::default(),
-            told_open: PerFamily::default(),
+            topology: NodeTopology::default(),
+            reported_open: PerFamily::default(),
         }
     }
 
@@ -81,9 +80,9 @@ impl Builder {
             ..Update::default()
         };
         let node_ports_moved = self.update_node(store, local_addresses, &mut update);
-        // All claims first: who has what must not depend on the order in which services are looked at.
+        // All claims first: winners must not depend on the order in which services are processed.
         let mut affected = touched.services;
-        let mut moved = Moved::default();
+        let mut moved = ClaimChanges::default();
         for key in &affected {
             self.restate_claims(store, key, &mut moved);
         }
@@ -122,7 +121,7 @@ impl Builder {
         update
     }
 
-    /// The wanted state of a family.
+    /// The desired state of a family.
     pub fn desired(&self, family: Family) -> &Desired {
         &self.desired[family]
     }
@@ -138,14 +137,14 @@ impl Builder {
         Some(explain(service, port, slices, self.context(family)))
     }
 
-    fn context(&self, family: Family) -> Context<'_> {
-        Context {
+    fn context(&self, family: Family) -> PortContext<'_> {
+        PortContext {
             family,
-            here: Here {
+            here: NodeLocation {
                 node: &self.settings.node_name,
-                zone: self.whereabouts.zone.as_deref(),
+                zone: self.topology.zone.as_deref(),
             },
-            node_ip: self.whereabouts.ips[family],
+            node_ip: self.topology.ips[family],
         }
     }
 
@@ -168,12 +167,12 @@ impl Builder {
                 update.deltas[family].node = true;
             }
             let open = node::primary_is_open(&self.settings, store.node(), family);
-            if open && !self.told_open[family] {
+            if open && !self.reported_open[family] {
                 update
                     .warnings
                     .push(open_warning(&self.settings.node_name, family));
             }
-            self.told_open[family] = open;
+            self.reported_open[family] = open;
         }
         node_ports_moved
     }
@@ -186,8 +185,10 @@ impl Builder {
         let mut found = BTreeSet::new();
         for (family, number, protocol) in node_ports {
             let addresses = self.desired[*family].node.node_port_addresses();
-            let winners = addresses
-                .filter_map(|ip| self.claims.winner(&Claim::Address(ip, *number, *protocol)));
+            let winners = addresses.filter_map(|ip| {
+                self.claims
+                    .winner(&FrontendClaim::Address(ip, *number, *protocol))
+            });
             found.extend(winners.map(|port| port.service.clone()));
         }
         found
@@ -196,21 +197,21 @@ impl Builder {
     /// The services that claim addresses beyond their cluster IPs.
     fn with_outside_addresses(&self) -> impl Iterator<Item = ServiceKey> {
         let services = self.claimed.iter();
-        let reachable = services.filter(|(_, (service, _))| service.outside.is_some());
+        let reachable = services.filter(|(_, (service, _))| service.external_access.is_some());
         reachable.map(|(key, _)| key.clone())
     }
 
-    /// Notes where we are; true if that is news.
+    /// Updates the location of this node; true if it changed.
     fn has_moved(&mut self, store: &Store) -> bool {
-        let now = Whereabouts {
+        let now = NodeTopology {
             zone: store.node().and_then(|node| node.zone.clone()),
             ips: PerFamily::from_fn(|family| self.settings.node_ip(store.node(), family)),
         };
-        std::mem::replace(&mut self.whereabouts, now) != self.whereabouts
+        std::mem::replace(&mut self.topology, now) != self.topology
     }
 
-    /// Makes the claims of a service what they are now, and notes what that moves.
-    fn restate_claims(&mut self, store: &Store, key: &ServiceKey, moved: &mut Moved) {
+    /// Replaces the claims of a service and records which winners change.
+    fn restate_claims(&mut self, store: &Store, key: &ServiceKey, moved: &mut ClaimChanges) {
         let appeared = store.age(key).map(|age| age.appeared);
         let new = store.service(key).cloned().zip(appeared);
         let old = match &new {
@@ -268,7 +269,7 @@ impl Builder {
     fn won_frontends(
         &mut self,
         service: &Service,
-        port: &Port,
+        port: &ServicePortSpec,
         family: Family,
         lost: &mut Warnings<'_>,
     ) -> Box<[Frontend]> {
@@ -279,13 +280,17 @@ impl Builder {
             let at = frontend.address();
             let node_port = at
                 .filter(|at| node.answers_node_ports(at.ip()))
-                .map(|at| Claim::NodePort(family, at.port(), port.protocol));
+                .map(|at| FrontendClaim::NodePort(family, at.port(), port.protocol));
             let stake = stake(*frontend, family, &key);
-            match self.claims.standing(&stake, node_port.as_ref()) {
-                Standing::Wins => true,
-                Standing::Loses { to, by, news } => {
-                    if news {
-                        report(*frontend, &stake, family, &to, by, lost);
+            match self.claims.outcome(&stake, node_port.as_ref()) {
+                ClaimOutcome::Wins => true,
+                ClaimOutcome::Loses {
+                    to,
+                    by,
+                    is_new_loss,
+                } => {
+                    if is_new_loss {
+                        report_claim_conflict(*frontend, &stake, family, &to, by, lost);
                     }
                     false
                 }
@@ -352,13 +357,13 @@ impl Desired {
     }
 }
 
-/// For a node whose address is not known. Upstream opens all addresses without a word; we say so.
+/// For a node whose address is unknown. kube-proxy opens all addresses silently.
 fn open_warning(node_name: &str, family: Family) -> Warning {
     Warning {
         object: format!("Node {node_name}"),
         field: "status.addresses".into(),
         problem: format!(
-            "no usable {family} address is known, so {family} node ports answer on every local address and not on the primary one"
+            "no usable {family} address; {family} node ports listen on every local address instead of the primary one"
         ),
         operator_detail: None,
     }

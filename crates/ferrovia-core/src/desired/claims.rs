@@ -1,11 +1,11 @@
-//! Who has which address and port, where several services want the same.
+//! Which service port has an address and port that several services claim.
 //!
 //! The API server keeps cluster IPs and node ports unique, but external IPs are free text and files have no API server. A claim ranks by who
 //! assigned it ([`Rank`]), so an author cannot list an address before the API server assigns it to another Service and keep it. Among equals the older
 //! claim wins, so an address cannot be taken over by claiming it later. The loser loses only that frontend, and gets it once the winner goes.
 //!
 //! A node port is an address and port too, on each address of the node where node ports answer. Which addresses these are changes at any
-//! time, so such a conflict is looked up when it matters ([`Claims::standing`]) instead of being kept as a claim for each address.
+//! time, so such a conflict is looked up when it matters ([`FrontendClaims::outcome`]) instead of being kept as a claim for each address.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,16 +16,16 @@ use crate::family::Family;
 use crate::model::{CreationTime, PortKey, Protocol, ServiceKey};
 use crate::store::Age;
 
-/// What only one service port can have.
+/// A frontend that only one service port can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Claim {
+pub(super) enum FrontendClaim {
     /// An address with a port.
     Address(IpAddr, u16, Protocol),
     /// A port on the node's addresses of a family.
     NodePort(Family, u16, Protocol),
 }
 
-impl Claim {
+impl FrontendClaim {
     /// What a frontend needs to itself.
     pub(super) fn of(frontend: Frontend, family: Family, protocol: Protocol) -> Self {
         match frontend {
@@ -64,47 +64,45 @@ impl Rank {
 /// A claim as one service port makes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stake {
-    pub(super) claim: Claim,
+    pub(super) claim: FrontendClaim,
     pub(super) port: PortKey,
     pub(super) rank: Rank,
 }
 
 /// Every claim and who makes it.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
-    claimants: HashMap<Claim, Claimants>,
-    /// Those whose author knows that they lose.
-    reported: HashSet<(Claim, PortKey)>,
+pub(super) struct FrontendClaims {
+    claimants: HashMap<FrontendClaim, Claimants>,
+    /// Losses that were already reported.
+    reported: HashSet<(FrontendClaim, PortKey)>,
 }
 
-/// What a change of claims moved.
+/// The winners that a change of claims affects.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(super) struct ClaimChanges {
     /// The services that won or lost something.
     pub(super) services: BTreeSet<ServiceKey>,
     /// The node ports that changed hands, which may matter to services that list the node's addresses.
     pub(super) node_ports: BTreeSet<(Family, u16, Protocol)>,
 }
 
-/// How a claim stands for one of its claimants.
+/// Whether a claimant wins its claim.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It has what it claims.
+pub(super) enum ClaimOutcome {
+    /// It gets the frontend.
     Wins,
-    /// Another has it.
+    /// Another service port has it.
     Loses {
-        /// The one who has it.
         to: PortKey,
-        /// Why that one has it.
-        by: Basis,
-        /// It did not lose when it was last asked.
-        news: bool,
+        by: WinReason,
+        /// It did not lose at the last check.
+        is_new_loss: bool,
     },
 }
 
-/// Why one of several has what they all claim.
+/// Why a claimant wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Basis {
+pub(super) enum WinReason {
     /// The API server assigned it the address.
     ClusterIp,
     /// The API server assigned it the port.
@@ -115,11 +113,17 @@ pub(super) enum Basis {
     Age,
 }
 
-impl Claims {
-    /// Replaces the claims of one service, each list sorted. Notes what that moved.
+impl FrontendClaims {
+    /// Replaces the claims of one service, each list sorted, and records affected winners.
     ///
     /// Claims that stay are left alone, so that a loss is reported only once.
-    pub(super) fn restate(&mut self, old: &[Stake], new: &[Stake], age: Age, moved: &mut Moved) {
+    pub(super) fn restate(
+        &mut self,
+        old: &[Stake],
+        new: &[Stake],
+        age: Age,
+        moved: &mut ClaimChanges,
+    ) {
         let is_new = |stake| new.binary_search(stake).is_ok();
         let withdrawn = old.iter().filter(|stake| !is_new(stake));
         for stake in withdrawn.chain(new) {
@@ -138,7 +142,7 @@ impl Claims {
                 let winners = before.iter().chain(after);
                 let services = winners.map(|port| port.service.clone());
                 moved.services.extend(services);
-                if let Claim::NodePort(family, number, protocol) = stake.claim {
+                if let FrontendClaim::NodePort(family, number, protocol) = stake.claim {
                     moved.node_ports.insert((family, number, protocol));
                 }
             }
@@ -148,63 +152,71 @@ impl Claims {
         }
     }
 
-    /// Who has what is claimed.
-    pub(super) fn winner(&self, claim: &Claim) -> Option<&PortKey> {
+    /// The winner of a claim.
+    pub(super) fn winner(&self, claim: &FrontendClaim) -> Option<&PortKey> {
         self.claimants.get(claim)?.winner()
     }
 
-    /// Another service port that has what this one claims, and why.
-    fn rival(&self, stake: &Stake) -> Option<(&PortKey, Basis)> {
+    /// The other service port that wins this claim, and why.
+    fn rival(&self, stake: &Stake) -> Option<(&PortKey, WinReason)> {
         let winner = self.claimants.get(&stake.claim)?.first()?;
         let basis = match winner.rank() {
-            Rank::ApiServer if stake.rank > Rank::ApiServer => Basis::ClusterIp,
-            Rank::Controller if stake.rank > Rank::Controller => Basis::LoadBalancer,
-            _ => Basis::Age,
+            Rank::ApiServer if stake.rank > Rank::ApiServer => WinReason::ClusterIp,
+            Rank::Controller if stake.rank > Rank::Controller => WinReason::LoadBalancer,
+            _ => WinReason::Age,
         };
         (winner.port != stake.port).then_some((&winner.port, basis))
     }
 
     /// Another service port whose node port answers where this one claims an address.
-    fn rival_node_port(&self, stake: &Stake, node_port: Option<&Claim>) -> Option<&PortKey> {
+    fn rival_node_port(
+        &self,
+        stake: &Stake,
+        node_port: Option<&FrontendClaim>,
+    ) -> Option<&PortKey> {
         let node_port = node_port.filter(|_| stake.rank > Rank::ApiServer)?;
         let winner = self.winner(node_port)?;
         (*winner != stake.port).then_some(winner)
     }
 
-    /// How a claim stands for one of those who make it. A node port that answers at the same address goes before claims of a lower rank, unless
+    /// Whether a claimant wins its claim. A node port that answers at the same address goes before claims of a lower rank, unless
     /// it is the same service port's.
-    pub(super) fn standing(&mut self, stake: &Stake, node_port: Option<&Claim>) -> Standing {
-        let by_node_port = || Some((self.rival_node_port(stake, node_port)?, Basis::NodePort));
+    pub(super) fn outcome(
+        &mut self,
+        stake: &Stake,
+        node_port: Option<&FrontendClaim>,
+    ) -> ClaimOutcome {
+        let by_node_port = || Some((self.rival_node_port(stake, node_port)?, WinReason::NodePort));
         let winner = self.rival(stake).or_else(by_node_port);
         let winner = winner.map(|(port, by)| (port.clone(), by));
         let key = || (stake.claim, stake.port.clone());
         match winner {
-            Some((to, by)) => Standing::Loses {
+            Some((to, by)) => ClaimOutcome::Loses {
                 to,
                 by,
-                news: self.reported.insert(key()),
+                is_new_loss: self.reported.insert(key()),
             },
             None => {
                 if !self.reported.is_empty() {
                     self.reported.remove(&key());
                 }
-                Standing::Wins
+                ClaimOutcome::Wins
             }
         }
     }
 }
 
-/// Those who make the same claim: nearly always one, who takes no room for others.
+/// The claimants of one claim: nearly always one, stored inline.
 #[derive(Debug, Default)]
 enum Claimants {
     #[default]
-    Nobody,
+    None,
     One(Claimant),
     /// There are several, or were.
     Rivals(Box<Rivals>),
 }
 
-/// Several who make the same claim.
+/// Several claimants of one claim.
 #[derive(Debug, Default)]
 struct Rivals {
     /// In order of rank and appearance.
@@ -213,7 +225,6 @@ struct Rivals {
     winner: usize,
 }
 
-/// One who makes a claim.
 #[derive(Clone, Debug)]
 struct Claimant {
     port: PortKey,
@@ -252,7 +263,7 @@ impl Claimants {
     /// The one that wins.
     fn first(&self) -> Option<&Claimant> {
         match self {
-            Self::Nobody => None,
+            Self::None => None,
             Self::One(claimant) => Some(claimant),
             Self::Rivals(rivals) => rivals.all.get(rivals.winner),
         }
@@ -260,7 +271,7 @@ impl Claimants {
 
     fn stake(&mut self, claimant: Claimant) {
         *self = match std::mem::take(self) {
-            Self::Nobody => Self::One(claimant),
+            Self::None => Self::One(claimant),
             Self::One(first) => {
                 let mut rivals = Box::<Rivals>::default();
                 rivals.stake(first);
@@ -276,9 +287,9 @@ impl Claimants {
 
     fn withdraw(&mut self, port: &PortKey) {
         match self {
-            Self::One(claimant) if claimant.port == *port => *self = Self::Nobody,
+            Self::One(claimant) if claimant.port == *port => *self = Self::None,
             Self::Rivals(rivals) => rivals.withdraw(port),
-            Self::Nobody | Self::One(_) => {}
+            Self::None | Self::One(_) => {}
         }
     }
 }
@@ -287,7 +298,7 @@ impl Claimants {
 impl Claimants {
     fn all(&self) -> &[Claimant] {
         match self {
-            Self::Nobody => &[],
+            Self::None => &[],
             Self::One(claimant) => std::slice::from_ref(claimant),
             Self::Rivals(rivals) => &rivals.all,
         }
@@ -311,7 +322,7 @@ impl Rivals {
         }
     }
 
-    /// Looks for the winner, now that the list is another from this place on.
+    /// Updates the winner after the list changed from this index on.
     ///
     /// "Older" is not transitive where some have a creation time and some have none. The search goes through the list from the front, so
     /// the answer depends on who claims and not on who came to be looked at first. Who is last, as most newcomers are, has only to be

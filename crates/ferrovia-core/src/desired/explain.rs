@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Endpoint, Standing, Topology};
+use super::{Endpoint, EndpointSelection, Topology};
 use crate::model::TrafficPolicy;
 
 /// Every endpoint of a service port, used or not.
@@ -29,14 +29,14 @@ pub struct ExplainedEndpoint {
     /// The zones it is meant for.
     pub zones: Vec<Arc<str>>,
     /// What it is to the list for policy Cluster.
-    pub cluster: Standing,
+    pub cluster: EndpointSelection,
     /// What it is to the list for policy Local.
-    pub local: Standing,
+    pub local: EndpointSelection,
 }
 
 impl ExplainedEndpoint {
     /// What it is to the list for a policy.
-    pub fn standing(&self, policy: TrafficPolicy) -> Standing {
+    pub fn selection(&self, policy: TrafficPolicy) -> EndpointSelection {
         match policy {
             TrafficPolicy::Cluster => self.cluster,
             TrafficPolicy::Local => self.local,

@@ -1,5 +1,5 @@
-//! What load balancers and dashboards ask about this node's endpoints: the health checks of Services whose external traffic must stay
-//! local, and how many service ports want local endpoints where there are none.
+//! Health of this node's endpoints for load balancers and metrics: the health checks of Services whose external traffic must stay
+//! local, and how many service ports lack required local endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::model::{EndpointSlice, Service, ServiceKey, TrafficPolicy};
 /// The health checks of one family, by Service.
 pub type HealthChecks = BTreeMap<ServiceKey, HealthCheck>;
 
-/// What a load balancer is told when it asks for a Service on this node.
+/// The answer to a load balancer's health check of a Service on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The node port it asks on.

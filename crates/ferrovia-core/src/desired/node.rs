@@ -1,4 +1,4 @@
-//! What holds for all services: from settings, the Node object and the addresses on interfaces to [`NodeRules`].
+//! Derives [`NodeRules`], which all services share, from settings, the Node object and the addresses on interfaces.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,14 +11,13 @@ use crate::model::node::Node;
 use crate::model::{ServicePolicy, fold_nested};
 use crate::store::Store;
 
-/// Settings as used.
+/// Settings of this node.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// This node's name.
+pub struct NodeSettings {
     pub node_name: String,
     /// This node's addresses, where they are set by hand; they go before those of the Node object.
     pub node_ips: PerFamily<Option<IpAddr>>,
-    /// How local traffic is told.
+    /// How traffic from local pods is detected.
     pub local: LocalSetting,
     /// Masquerade all traffic to cluster IPs.
     pub masquerade_all: bool,
@@ -34,16 +33,14 @@ pub struct Settings {
     pub services: ServicePolicy,
 }
 
-/// How traffic of this node's pods is told from other traffic.
+/// How traffic from this node's pods is detected.
 #[derive(Clone, Debug)]
 pub enum LocalSetting {
     /// By the cluster's pod ranges; the first of each family counts, none turns detection off for that family.
     ClusterCidr(Vec<IpNet>),
     /// By the Node object's pod ranges.
     NodeCidr,
-    /// By bridge interface.
     Interface(String),
-    /// By interface prefix.
     InterfacePrefix(String),
 }
 
@@ -77,8 +74,8 @@ impl NodePortSetting {
     }
 }
 
-impl Settings {
-    /// A node of this name for which nothing is set.
+impl NodeSettings {
+    /// Default settings for the node of this name.
     pub fn of_node(name: &str) -> Self {
         Self {
             node_name: name.to_owned(),
@@ -101,7 +98,7 @@ impl Settings {
 
 /// The rules of one family.
 pub(super) fn rules(
-    settings: &Settings,
+    settings: &NodeSettings,
     store: &Store,
     local_addresses: &[IpAddr],
     family: Family,
@@ -124,9 +121,9 @@ pub(super) fn rules(
     }
 }
 
-/// The ranges that pods reach under their own address. A family whose pods' ranges nobody has named is left alone: traffic between its pods
+/// The ranges that pods reach under their own address. A family without configured pod ranges is left alone: traffic between its pods
 /// would be masqueraded too.
-fn egress_except(settings: &Settings, family: Family) -> Option<Vec<IpNet>> {
+fn egress_except(settings: &NodeSettings, family: Family) -> Option<Vec<IpNet>> {
     let link_local = match family {
         Family::V4 => IpNet::from(Ipv4Net::new_assert([169, 254, 0, 0].into(), 16)),
         Family::V6 => IpNet::from(Ipv6Net::new_assert(
@@ -144,12 +141,16 @@ fn egress_except(settings: &Settings, family: Family) -> Option<Vec<IpNet>> {
 }
 
 /// Node ports are meant to answer on the node's own address only, but that address is not known, so they answer on all.
-pub(super) fn primary_is_open(settings: &Settings, node: Option<&Node>, family: Family) -> bool {
+pub(super) fn primary_is_open(
+    settings: &NodeSettings,
+    node: Option<&Node>,
+    family: Family,
+) -> bool {
     matches!(settings.node_ports, NodePortSetting::Primary)
         && primary(settings, node, family).is_none()
 }
 
-/// Pod ranges are told by source address, bridges by interface; off means that no packet counts as a local pod's.
+/// Pod ranges are matched by source address, bridges by interface; off means that no packet counts as a local pod's.
 fn local_detector(setting: &LocalSetting, node: Option<&Node>, family: Family) -> LocalDetector {
     let by_source = |net: Option<IpNet>| net.map_or(LocalDetector::Off, LocalDetector::Source);
     match setting {
@@ -165,9 +166,9 @@ fn local_detector(setting: &LocalSetting, node: Option<&Node>, family: Family) -
     }
 }
 
-/// The addresses of this node in the ranges set for node ports, looked up anew each time because interfaces come and go without any event.
+/// The addresses of this node in the ranges set for node ports, looked up on every update because interfaces change without any event.
 fn local_addresses_in_ranges(
-    settings: &Settings,
+    settings: &NodeSettings,
     node: Option<&Node>,
     local_addresses: &[IpAddr],
     family: Family,
@@ -213,8 +214,8 @@ fn without_loopback(addresses: NodePortAddresses) -> NodePortAddresses {
     }
 }
 
-/// The node's own address, unless it is loopback: that one means "not known", and nobody outside could reach it.
-fn primary(settings: &Settings, node: Option<&Node>, family: Family) -> Option<IpAddr> {
+/// The node's own address, unless it is loopback: that one means "unknown", and other machines cannot reach it.
+fn primary(settings: &NodeSettings, node: Option<&Node>, family: Family) -> Option<IpAddr> {
     settings
         .node_ip(node, family)
         .filter(|ip| !ip.is_loopback())

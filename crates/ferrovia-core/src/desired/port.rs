@@ -6,29 +6,32 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::claims::{Claim, Rank, Stake};
+use super::claims::{FrontendClaim, Rank, Stake};
 use super::explain::{Explained, ExplainedEndpoint};
-use super::select::{Candidate, Choice, Here, Need, Standing, select};
+use super::select::{
+    EndpointCandidate, EndpointSelection, NodeLocation, RequiredLists, SelectionRules, select,
+};
 use super::{Endpoint, Frontend, ServicePort};
 use crate::family::Family;
-use crate::model::{EndpointSlice, Port, PortKey, Protocol, Service, TrafficPolicy, fold_nested};
+use crate::model::{
+    EndpointSlice, PortKey, Protocol, Service, ServicePortSpec, TrafficPolicy, fold_nested,
+};
 
 /// As many units of weight as the endpoints of all ports of a Service have, unless they have one each. Up to 16 ports this leaves each as many as its list can use.
 const MOST_WEIGHTS: usize = 1 << 16;
 
 /// What a service port's making depends on besides its objects.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Context<'a> {
+pub(super) struct PortContext<'a> {
     /// The family it is made for.
     pub(super) family: Family,
-    /// Where we are.
-    pub(super) here: Here<'a>,
+    pub(super) here: NodeLocation<'a>,
     /// This node's address of the family.
     pub(super) node_ip: Option<IpAddr>,
 }
 
 /// The identity of one port of a Service.
-pub(super) fn port_key(service: &Service, port: &Port) -> PortKey {
+pub(super) fn port_key(service: &Service, port: &ServicePortSpec) -> PortKey {
     PortKey {
         service: service.key.clone(),
         name: Arc::clone(&port.name),
@@ -36,8 +39,12 @@ pub(super) fn port_key(service: &Service, port: &Port) -> PortKey {
     }
 }
 
-/// Where clients would reach a port if nobody else claimed any of it, sorted. Empty if the Service has no cluster IP of the family.
-pub(super) fn frontends(service: &Service, port: &Port, family: Family) -> Vec<Frontend> {
+/// All frontends that a port claims, sorted. Empty if the Service has no cluster IP of the family.
+pub(super) fn frontends(
+    service: &Service,
+    port: &ServicePortSpec,
+    family: Family,
+) -> Vec<Frontend> {
     let Some(cluster_ip) = service.cluster_ips[family] else {
         return Vec::new();
     };
@@ -78,7 +85,7 @@ pub(super) fn claims(service: &Service) -> Vec<Stake> {
 /// What a frontend needs to itself, and for which port.
 pub(super) fn stake(frontend: Frontend, family: Family, port: &PortKey) -> Stake {
     Stake {
-        claim: Claim::of(frontend, family, port.protocol),
+        claim: FrontendClaim::of(frontend, family, port.protocol),
         port: port.clone(),
         rank: Rank::of(frontend),
     }
@@ -87,10 +94,10 @@ pub(super) fn stake(frontend: Frontend, family: Family, port: &PortKey) -> Stake
 /// Makes a port, with the frontends it has won.
 pub(super) fn service_port<'a>(
     service: &Service,
-    port: &Port,
+    port: &ServicePortSpec,
     frontends: Box<[Frontend]>,
     slices: impl Iterator<Item = &'a EndpointSlice>,
-    context: Context<'_>,
+    context: PortContext<'_>,
 ) -> ServicePort {
     let mut copies = copies(port, slices, context);
     limit_weights(&mut copies, service.ports.len());
@@ -133,21 +140,21 @@ fn shared(endpoints: Vec<Endpoint>) -> Arc<[Endpoint]> {
 /// Says of every endpoint of a port whether its lists have it and why; made as the port itself is.
 pub(super) fn explain<'a>(
     service: &Service,
-    port: &Port,
+    port: &ServicePortSpec,
     slices: impl Iterator<Item = &'a EndpointSlice>,
-    context: Context<'_>,
+    context: PortContext<'_>,
 ) -> Explained {
     let mut copies = copies(port, slices, context);
     limit_weights(&mut copies, service.ports.len());
     let candidates = candidates(&copies);
     let need = need(service, port, context.family);
-    let choice = Choice::new(&candidates, need, context.here);
+    let choice = SelectionRules::new(&candidates, need, context.here);
     // Of several copies the one that counts is a candidate, if any is.
     copies.sort_by_key(|c| (c.endpoint.ip, c.endpoint.port, c.endpoint.weight == 0));
     copies.dedup_by_key(|c| (c.endpoint.ip, c.endpoint.port));
-    let standing = |copy: &Candidate<'_>, policy| match copy.endpoint.weight {
-        0 => Standing::NoWeight,
-        _ => choice.standing(copy, policy),
+    let selection = |copy: &EndpointCandidate<'_>, policy| match copy.endpoint.weight {
+        0 => EndpointSelection::NoWeight,
+        _ => choice.selection(copy, policy),
     };
     let endpoints = copies.iter().map(|copy| ExplainedEndpoint {
         endpoint: copy.endpoint,
@@ -155,8 +162,8 @@ pub(super) fn explain<'a>(
         zones: copy
             .hints
             .map_or_else(Vec::new, |hints| hints.zones.to_vec()),
-        cluster: standing(copy, TrafficPolicy::Cluster),
-        local: standing(copy, TrafficPolicy::Local),
+        cluster: selection(copy, TrafficPolicy::Cluster),
+        local: selection(copy, TrafficPolicy::Local),
     });
     let ready = candidates.iter().filter(|candidate| candidate.ready);
     let unhinted = ready.clone().filter(|candidate| candidate.hints.is_none());
@@ -170,20 +177,20 @@ pub(super) fn explain<'a>(
 
 /// What is listed counts, even if another service has won it or external IPs are not allowed: the choice of endpoints must not
 /// depend on other services.
-fn need(service: &Service, port: &Port, family: Family) -> Need {
+fn need(service: &Service, port: &ServicePortSpec, family: Family) -> RequiredLists {
     let accessible = port.node_port.is_some()
         || service.load_balancer_ips(family).next().is_some()
         || service.lists_external_ips(family);
-    Need::new(service.internal_policy, service.external_policy, accessible)
+    RequiredLists::new(service.internal_policy, service.external_policy, accessible)
 }
 
 /// Every mention of an endpoint that serves a port, in order of address and port. An endpoint on the move between slices is in both for a
 /// while; the more useful copy sorts first, and as the sort is stable, among equals it is that of the slice whose name sorts first.
 fn copies<'a>(
-    port: &Port,
+    port: &ServicePortSpec,
     slices: impl Iterator<Item = &'a EndpointSlice>,
-    context: Context<'_>,
-) -> Vec<Candidate<'a>> {
+    context: PortContext<'_>,
+) -> Vec<EndpointCandidate<'a>> {
     let mut found = Vec::new();
     for slice in slices.filter(|slice| slice.family == context.family) {
         let serving = slice
@@ -191,7 +198,7 @@ fn copies<'a>(
             .iter()
             .filter(|p| p.name == port.name && p.protocol == port.protocol);
         for slice_port in serving {
-            found.extend(slice.endpoints.iter().map(|endpoint| Candidate {
+            found.extend(slice.endpoints.iter().map(|endpoint| EndpointCandidate {
                 endpoint: Endpoint {
                     ip: endpoint.ip,
                     port: slice_port.port,
@@ -212,7 +219,7 @@ fn copies<'a>(
 
 /// Scales weights down where a Service has so many ports that their lists, which have a slot for each unit of weight, would take too much memory. An endpoint
 /// that has any weight keeps some.
-fn limit_weights(copies: &mut [Candidate<'_>], ports: usize) {
+fn limit_weights(copies: &mut [EndpointCandidate<'_>], ports: usize) {
     let most = (MOST_WEIGHTS / ports.max(1)) as u64;
     let total: u64 = copies
         .iter()
@@ -235,7 +242,7 @@ fn limit_weights(copies: &mut [Candidate<'_>], ports: usize) {
 }
 
 /// The endpoints that new connections may go to, each once. Weight 0 takes one out as if it were not there.
-fn candidates<'a>(copies: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
+fn candidates<'a>(copies: &[EndpointCandidate<'a>]) -> Vec<EndpointCandidate<'a>> {
     let weighty = copies.iter().filter(|copy| copy.endpoint.weight > 0);
     let mut found: Vec<_> = weighty.copied().collect();
     found.dedup_by_key(|c| (c.endpoint.ip, c.endpoint.port));
@@ -244,7 +251,7 @@ fn candidates<'a>(copies: &[Candidate<'a>]) -> Vec<Candidate<'a>> {
 
 /// The endpoints that can answer, each once. One that is ready counts even if it is said not to serve, as with
 /// `publishNotReadyAddresses`: it gets new flows, so those it has must stay. Often it is the list that new flows may go to.
-fn answering(copies: &[Candidate<'_>], cluster: &Arc<[Endpoint]>) -> Arc<[Endpoint]> {
+fn answering(copies: &[EndpointCandidate<'_>], cluster: &Arc<[Endpoint]>) -> Arc<[Endpoint]> {
     let able = copies.iter().filter(|copy| copy.serving || copy.ready);
     let mut found: Vec<_> = able.map(|copy| copy.endpoint).collect();
     found.dedup_by_key(|endpoint| (endpoint.ip, endpoint.port));
@@ -256,7 +263,7 @@ fn answering(copies: &[Candidate<'_>], cluster: &Arc<[Endpoint]>) -> Arc<[Endpoi
 }
 
 /// The ranges of the family, without those inside others. One that is everything makes the rest pointless.
-fn source_ranges(service: &Service, context: Context<'_>) -> Box<[IpNet]> {
+fn source_ranges(service: &Service, context: PortContext<'_>) -> Box<[IpNet]> {
     let family = context.family;
     let mut ranges: Vec<IpNet> = service.source_ranges(family).collect();
     if ranges.iter().any(|net| net.prefix_len() == 0) {

@@ -1,6 +1,6 @@
-//! Which endpoints of a service port may be used: readiness, fall-back to terminating ones, topology hints, traffic policies.
+//! Endpoint selection: readiness, fallback to terminating endpoints, topology hints, traffic policies.
 //!
-//! Pure, and the only place where this is decided. [`Choice`] says of each endpoint whether a list has it and why; [`select`] makes the lists
+//! Pure, and the only place where this is decided. [`SelectionRules`] says of each endpoint whether a list has it and why; [`select`] makes the lists
 //! from what it says, so an explanation cannot differ from what is done.
 
 use serde::Serialize;
@@ -10,16 +10,15 @@ use crate::model::{Hints, TrafficPolicy};
 
 /// An endpoint that could be used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate<'a> {
+pub(super) struct EndpointCandidate<'a> {
     /// What would be used.
     pub(super) endpoint: Endpoint,
-    /// It wants traffic.
+    /// The `ready` condition.
     pub(super) ready: bool,
-    /// It can answer.
+    /// The `serving` condition.
     pub(super) serving: bool,
-    /// It is on its way out.
+    /// The `terminating` condition.
     pub(super) terminating: bool,
-    /// Who should use it.
     pub(super) hints: Option<&'a Hints>,
     /// The node it runs on.
     pub(super) node: Option<&'a str>,
@@ -27,23 +26,20 @@ pub(super) struct Candidate<'a> {
 
 /// Which lists a service port needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct RequiredLists {
     /// Some of its traffic may go to any endpoint in the cluster.
     pub(super) cluster: bool,
     /// Some of its traffic must stay on this node.
     pub(super) local: bool,
 }
 
-/// Where we are.
+/// The location of this node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Here<'a> {
-    /// This node's name.
+pub(super) struct NodeLocation<'a> {
     pub(super) node: &'a str,
-    /// This node's zone.
     pub(super) zone: Option<&'a str>,
 }
 
-/// The endpoints chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selection {
     /// For traffic with policy Cluster, in the candidates' order.
@@ -74,7 +70,7 @@ pub enum Topology {
     NoneForHere,
 }
 
-impl Need {
+impl RequiredLists {
     /// The lists needed under two policies. Traffic from outside counts only where there is a way in.
     pub(super) fn new(
         internal: TrafficPolicy,
@@ -91,43 +87,43 @@ impl Need {
     }
 }
 
-/// What an endpoint is to a list, and why.
+/// Whether a list has an endpoint, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
-    /// In: it is ready.
+pub enum EndpointSelection {
+    /// Selected: it is ready.
     Ready,
-    /// In: nobody is ready, and it still answers on its way out.
+    /// Selected: no endpoint is ready, and it is terminating but still serving.
     Draining,
-    /// Out: it is not ready.
+    /// Not selected: it is not ready.
     NotReady,
-    /// Out: it is on its way out, and others are ready.
+    /// Not selected: it is terminating, and others are ready.
     Terminating,
-    /// Out: it is on its way out and does not answer any more.
+    /// Not selected: it is terminating and not serving.
     Gone,
-    /// Out: it is meant for clients on other nodes.
+    /// Not selected: its node hints exclude this node.
     OtherNode,
-    /// Out: it is meant for clients in other zones.
+    /// Not selected: its zone hints exclude this zone.
     OtherZone,
-    /// Out: it is not on this node.
+    /// Not selected: it is not on this node.
     NotLocal,
-    /// Out: its weight is 0.
+    /// Not selected: its weight is 0.
     NoWeight,
-    /// Out: no traffic of the service port goes by this list.
+    /// Not selected: no traffic of the service port uses this list.
     ListUnused,
 }
 
-impl Standing {
-    /// The list has it.
-    pub fn is_in(self) -> bool {
+impl EndpointSelection {
+    /// It is in the list.
+    pub fn is_selected(self) -> bool {
         matches!(self, Self::Ready | Self::Draining)
     }
 }
 
 /// How one list is made.
 #[derive(Clone, Copy, Debug)]
-struct Rule<'a> {
-    here: Here<'a>,
+struct ListRule<'a> {
+    here: NodeLocation<'a>,
     /// Only endpoints on this node.
     local_only: bool,
     /// No endpoint can be used as ready, so those on their way out are.
@@ -135,39 +131,43 @@ struct Rule<'a> {
     topology: Topology,
 }
 
-impl Rule<'_> {
-    /// Where nobody is ready, whoever still answers does.
-    fn falling_back(mut self, candidates: &[Candidate<'_>]) -> Self {
-        self.draining = !candidates.iter().any(|c| self.standing(c).is_in());
+impl ListRule<'_> {
+    /// If no endpoint is ready, falls back to terminating ones that still serve.
+    fn falling_back(mut self, candidates: &[EndpointCandidate<'_>]) -> Self {
+        self.draining = !candidates.iter().any(|c| self.selection(c).is_selected());
         self
     }
 
-    fn standing(&self, candidate: &Candidate<'_>) -> Standing {
+    fn selection(&self, candidate: &EndpointCandidate<'_>) -> EndpointSelection {
         if self.local_only && !candidate.endpoint.is_local {
-            return Standing::NotLocal;
+            return EndpointSelection::NotLocal;
         }
         match (self.draining, draining(candidate)) {
-            (true, true) => return Standing::Draining,
+            (true, true) => return EndpointSelection::Draining,
             (false, _) if candidate.ready => {}
-            (false, true) => return Standing::Terminating,
-            (_, false) if candidate.terminating => return Standing::Gone,
-            _ => return Standing::NotReady,
+            (false, true) => return EndpointSelection::Terminating,
+            (_, false) if candidate.terminating => return EndpointSelection::Gone,
+            _ => return EndpointSelection::NotReady,
         }
         match self.topology {
-            Topology::SameNode if !for_node(candidate, self.here.node) => Standing::OtherNode,
-            Topology::SameZone if !self.for_this_zone(candidate) => Standing::OtherZone,
-            _ => Standing::Ready,
+            Topology::SameNode if !for_node(candidate, self.here.node) => {
+                EndpointSelection::OtherNode
+            }
+            Topology::SameZone if !self.for_this_zone(candidate) => EndpointSelection::OtherZone,
+            _ => EndpointSelection::Ready,
         }
     }
 
-    fn for_this_zone(&self, candidate: &Candidate<'_>) -> bool {
+    fn for_this_zone(&self, candidate: &EndpointCandidate<'_>) -> bool {
         self.here.zone.is_some_and(|zone| for_zone(candidate, zone))
     }
 
-    fn chosen(&self, candidates: &[Candidate<'_>]) -> Vec<Endpoint> {
-        // Mostly all are.
+    fn chosen(&self, candidates: &[EndpointCandidate<'_>]) -> Vec<Endpoint> {
+        // Usually all of them.
         let mut chosen = Vec::with_capacity(candidates.len());
-        let kept = candidates.iter().filter(|c| self.standing(c).is_in());
+        let kept = candidates
+            .iter()
+            .filter(|c| self.selection(c).is_selected());
         chosen.extend(kept.map(|candidate| candidate.endpoint));
         chosen
     }
@@ -175,23 +175,27 @@ impl Rule<'_> {
 
 /// How both lists of a service port are made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choice<'a> {
-    cluster: Option<Rule<'a>>,
-    local: Option<Rule<'a>>,
+pub(super) struct SelectionRules<'a> {
+    cluster: Option<ListRule<'a>>,
+    local: Option<ListRule<'a>>,
     /// What becomes of topology hints.
     pub(super) topology: Topology,
 }
 
-impl<'a> Choice<'a> {
+impl<'a> SelectionRules<'a> {
     /// Decides how to choose among candidates, of which no two have the same address and port.
-    pub(super) fn new(candidates: &[Candidate<'_>], need: Need, here: Here<'a>) -> Self {
+    pub(super) fn new(
+        candidates: &[EndpointCandidate<'_>],
+        need: RequiredLists,
+        here: NodeLocation<'a>,
+    ) -> Self {
         let topology = if need.cluster {
             topology(candidates, here)
         } else {
             Topology::NothingToNarrow
         };
         let rule = |local_only, topology| {
-            let rule = Rule {
+            let rule = ListRule {
                 here,
                 local_only,
                 draining: false,
@@ -208,19 +212,30 @@ impl<'a> Choice<'a> {
     }
 
     /// What a candidate is to the list for a policy.
-    pub(super) fn standing(&self, candidate: &Candidate<'_>, policy: TrafficPolicy) -> Standing {
+    pub(super) fn selection(
+        &self,
+        candidate: &EndpointCandidate<'_>,
+        policy: TrafficPolicy,
+    ) -> EndpointSelection {
         let rule = match policy {
             TrafficPolicy::Cluster => &self.cluster,
             TrafficPolicy::Local => &self.local,
         };
-        rule.map_or(Standing::ListUnused, |rule| rule.standing(candidate))
+        rule.map_or(EndpointSelection::ListUnused, |rule| {
+            rule.selection(candidate)
+        })
     }
 }
 
 /// Chooses among candidates, of which no two have the same address and port.
-pub(super) fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -> Selection {
-    let choice = Choice::new(candidates, need, here);
-    let list = |rule: Option<Rule<'_>>| rule.map_or_else(Vec::new, |rule| rule.chosen(candidates));
+pub(super) fn select(
+    candidates: &[EndpointCandidate<'_>],
+    need: RequiredLists,
+    here: NodeLocation<'_>,
+) -> Selection {
+    let choice = SelectionRules::new(candidates, need, here);
+    let list =
+        |rule: Option<ListRule<'_>>| rule.map_or_else(Vec::new, |rule| rule.chosen(candidates));
     Selection {
         cluster: list(choice.cluster),
         local: list(choice.local),
@@ -229,20 +244,22 @@ pub(super) fn select(candidates: &[Candidate<'_>], need: Need, here: Here<'_>) -
     }
 }
 
-/// On its way out but still answering: better than nothing.
-fn draining(candidate: &Candidate<'_>) -> bool {
+/// Terminating but still serving: the fallback without ready endpoints.
+fn draining(candidate: &EndpointCandidate<'_>) -> bool {
     candidate.serving && candidate.terminating
 }
 
 /// Node hints go before zone hints. Either kind counts only if every ready endpoint has one and one of them is meant for us;
 /// otherwise following them could overload or empty a zone.
-fn topology(candidates: &[Candidate<'_>], here: Here<'_>) -> Topology {
+fn topology(candidates: &[EndpointCandidate<'_>], here: NodeLocation<'_>) -> Topology {
     let ready = || candidates.iter().filter(|candidate| candidate.ready);
     if ready().next().is_none() {
         return Topology::NothingToNarrow;
     }
-    let has_nodes = |c: &Candidate<'_>| c.hints.is_some_and(|hints| !hints.nodes.is_empty());
-    let has_zones = |c: &Candidate<'_>| c.hints.is_some_and(|hints| !hints.zones.is_empty());
+    let has_nodes =
+        |c: &EndpointCandidate<'_>| c.hints.is_some_and(|hints| !hints.nodes.is_empty());
+    let has_zones =
+        |c: &EndpointCandidate<'_>| c.hints.is_some_and(|hints| !hints.zones.is_empty());
     let all_nodes = ready().all(has_nodes);
     if all_nodes && ready().any(|c| for_node(c, here.node)) {
         return Topology::SameNode;
@@ -263,13 +280,13 @@ fn topology(candidates: &[Candidate<'_>], here: Here<'_>) -> Topology {
     }
 }
 
-fn for_node(candidate: &Candidate<'_>, node: &str) -> bool {
+fn for_node(candidate: &EndpointCandidate<'_>, node: &str) -> bool {
     candidate
         .hints
         .is_some_and(|hints| hints.nodes.iter().any(|name| **name == *node))
 }
 
-fn for_zone(candidate: &Candidate<'_>, zone: &str) -> bool {
+fn for_zone(candidate: &EndpointCandidate<'_>, zone: &str) -> bool {
     candidate
         .hints
         .is_some_and(|hints| hints.zones.iter().any(|name| **name == *zone))

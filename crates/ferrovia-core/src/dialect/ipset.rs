@@ -1,6 +1,6 @@
 //! Sets of addresses and ports that rules of iptables look into.
 //!
-//! [`Op`] prints as a line of `ipset restore`, and [`Entry`] as `ipset save` prints it, so a network of one address has no prefix length.
+//! [`IpsetOp`] prints as a line of `ipset restore`, and [`IpsetEntry`] as `ipset save` prints it, so a network of one address has no prefix length.
 
 mod entry;
 
@@ -8,18 +8,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::entry::Entry;
+pub use self::entry::IpsetEntry;
 use crate::family::Family;
 
 /// As many entries as a hash may hold. The kernel takes memory for those there are, so the limit costs nothing; kube-proxy's sets end at
-/// 65,536. The limit of a set that is there cannot be changed: it is made anew under another name, filled, and [swapped](Op::Swap).
+/// 65,536. The limit of an existing set cannot be changed: a new set is created under another name, filled, and [swapped](IpsetOp::Swap).
 pub const MAX_ENTRIES: u32 = 1 << 24;
 
 /// The name of a set: 1 to 31 letters, digits, `-`, `_` and `.`, the first of them a letter. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SetName(Arc<str>);
+pub struct IpsetName(Arc<str>);
 
-impl SetName {
+impl IpsetName {
     /// A name; `None` if it cannot be one of ours. The kernel would take more characters.
     pub fn new(name: &str) -> Option<Self> {
         let is_part = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
@@ -35,13 +35,12 @@ impl SetName {
         Self(name.into())
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for SetName {
+impl fmt::Display for IpsetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -49,10 +48,8 @@ impl fmt::Display for SetName {
 
 /// What a set holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Addresses.
+pub enum IpsetType {
     Ip(Family),
-    /// Addresses with ports.
     IpPort(Family),
     /// Addresses with ports and another address.
     IpPortIp(Family),
@@ -62,7 +59,7 @@ pub enum Kind {
     Port,
 }
 
-impl Kind {
+impl IpsetType {
     /// The kernel's name for it.
     pub fn type_name(self) -> &'static str {
         match self {
@@ -100,40 +97,38 @@ impl Kind {
 
 /// A set that is in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Set {
+pub struct ObservedIpset {
     /// What it holds; `None` if that is nothing we use, and then nothing is said of its entries.
-    pub kind: Option<Kind>,
-    /// How many entries it takes at most; of no meaning for [`Kind::Port`].
+    pub kind: Option<IpsetType>,
+    /// How many entries it takes at most; of no meaning for [`IpsetType::Port`].
     pub max: u32,
-    /// What is in it. Entries we could not have made are left out: such a set has been changed by somebody else.
-    pub entries: BTreeSet<Entry>,
+    /// What is in it. Entries that we never write are left out: another process changed such a set.
+    pub entries: BTreeSet<IpsetEntry>,
     /// There are entries that were left out.
     pub has_others: bool,
 }
 
 /// One change of sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum IpsetOp {
     /// Makes a set that is not there.
     Create {
-        /// Its name.
-        set: SetName,
-        /// What it holds.
-        kind: Kind,
-        /// How many of those at most; of no meaning for [`Kind::Port`].
+        set: IpsetName,
+        kind: IpsetType,
+        /// How many of those at most; of no meaning for [`IpsetType::Port`].
         max: u32,
     },
     /// Puts an entry in that is not there.
-    Add(SetName, Entry),
+    Add(IpsetName, IpsetEntry),
     /// Takes an entry out.
-    Delete(SetName, Entry),
+    Delete(IpsetName, IpsetEntry),
     /// Gives each of two sets of one kind the other's contents and limit, at once. Rules keep to the name.
-    Swap(SetName, SetName),
+    Swap(IpsetName, IpsetName),
     /// Removes a set that no rule looks into.
-    Destroy(SetName),
+    Destroy(IpsetName),
 }
 
-impl fmt::Display for Op {
+impl fmt::Display for IpsetOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { set, kind, max } => {
@@ -156,30 +151,30 @@ impl fmt::Display for Op {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> SetName {
-        SetName::new(text).unwrap()
+    fn name(text: &str) -> IpsetName {
+        IpsetName::new(text).unwrap()
     }
 
     #[test]
     fn changes_are_the_tools_lines() {
-        let create = |kind| Op::Create {
+        let create = |kind| IpsetOp::Create {
             set: name("KUBE-CLUSTER-IP"),
             kind,
             max: 100,
         };
         let ops = [
             (
-                create(Kind::IpPort(Family::V6)),
+                create(IpsetType::IpPort(Family::V6)),
                 "create KUBE-CLUSTER-IP hash:ip,port family inet6 hashsize 1024 maxelem 100",
             ),
             (
-                create(Kind::Port),
+                create(IpsetType::Port),
                 "create KUBE-CLUSTER-IP bitmap:port range 0-65535",
             ),
-            (Op::Add(name("A"), Entry::Port(80)), "add A 80"),
-            (Op::Delete(name("A"), Entry::Port(80)), "del A 80"),
-            (Op::Swap(name("A"), name("B")), "swap A B"),
-            (Op::Destroy(name("A")), "destroy A"),
+            (IpsetOp::Add(name("A"), IpsetEntry::Port(80)), "add A 80"),
+            (IpsetOp::Delete(name("A"), IpsetEntry::Port(80)), "del A 80"),
+            (IpsetOp::Swap(name("A"), name("B")), "swap A B"),
+            (IpsetOp::Destroy(name("A")), "destroy A"),
         ];
         for (op, line) in ops {
             assert_eq!(op.to_string(), line);
@@ -188,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_name_is_one_word() {
-        assert!(SetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CID").is_some());
+        assert!(IpsetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CID").is_some());
         for bad in [
             "",
             "-A",
@@ -197,7 +192,7 @@ mod tests {
             "a\nb",
             "KUBE-6-LOAD-BALANCER-SOURCE-CIDR",
         ] {
-            assert_eq!(SetName::new(bad), None, "{bad:?}");
+            assert_eq!(IpsetName::new(bad), None, "{bad:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel's own load balancer: virtual servers, the destinations behind them, and what is done to both.
 //!
-//! [`Op`] is one change. It prints in the manner of `ipvsadm --save`, for people and tests; what is sent to the kernel is made from the
+//! [`IpvsOp`] is one change. It prints in the manner of `ipvsadm --save`, for people and tests; what is sent to the kernel is made from the
 //! values. A name that is not [checked](Scheduler::new) cannot get into one.
 
 use std::fmt;
@@ -9,23 +9,18 @@ use std::net::{IpAddr, SocketAddr};
 use crate::model::Protocol;
 pub use crate::model::Scheduler;
 
-/// What tells one virtual server from another.
+/// The identity of a virtual server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerKey {
-    /// Its address.
+pub struct VirtualServerKey {
     pub address: IpAddr,
-    /// Its port.
     pub port: u16,
-    /// Its protocol.
     pub protocol: Protocol,
 }
 
 /// A virtual server without its destinations, which are always reached by rewriting addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// Which one.
-    pub key: ServerKey,
-    /// How it chooses.
+pub struct VirtualServer {
+    pub key: VirtualServerKey,
     pub scheduler: Scheduler,
     /// The scheduler's own flags: any of [`FLAG_FALLBACK`], [`FLAG_PORT`] and 0x20. The kernel's other flags follow from the rest.
     pub flags: u32,
@@ -42,7 +37,7 @@ pub const SCHEDULER_FLAGS: u32 = 0x38;
 
 /// Where a virtual server sends connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Destination {
+pub struct IpvsDestination {
     /// Its address and port.
     pub address: SocketAddr,
     /// Its share; 0 takes no new connections.
@@ -51,34 +46,30 @@ pub struct Destination {
 
 /// One change of the load balancer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum IpvsOp {
     /// Makes a server, or changes what differs in the one that is there. Its destinations and connections stay.
-    PutServer(Server),
+    PutServer(VirtualServer),
     /// Removes a server with its destinations.
-    DeleteServer(ServerKey),
+    DeleteServer(VirtualServerKey),
     /// Makes a destination, or changes its weight. Takes a draining one back into service.
-    PutDestination(ServerKey, Destination),
-    /// Removes a destination.
+    PutDestination(VirtualServerKey, IpvsDestination),
     RemoveDestination {
-        /// Of this server.
-        server: ServerKey,
-        /// Which one.
+        server: VirtualServerKey,
         destination: SocketAddr,
-        /// When it goes.
-        removal: Removal,
+        removal: DestinationRemoval,
     },
 }
 
-/// When a destination goes that is not wanted any more.
+/// When an undesired destination is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
+pub enum DestinationRemoval {
     /// It gets weight 0 now, and goes when its connections are done.
     Drain,
-    /// Now. Flows without an end would keep it for ever.
+    /// Immediately. Flows that never end would keep it indefinitely.
     AtOnce,
 }
 
-impl Removal {
+impl DestinationRemoval {
     /// How destinations of a protocol go: connections of TCP come to an end, the kernel only guesses about the others.
     pub fn of(protocol: Protocol) -> Self {
         match protocol {
@@ -88,7 +79,7 @@ impl Removal {
     }
 }
 
-impl fmt::Display for ServerKey {
+impl fmt::Display for VirtualServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let option = match self.protocol {
             Protocol::Tcp => "-t",
@@ -99,7 +90,7 @@ impl fmt::Display for ServerKey {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for VirtualServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} -s {}", self.key, self.scheduler)?;
         if let Some(seconds) = self.persistence {
@@ -115,12 +106,12 @@ impl fmt::Display for Server {
     }
 }
 
-impl fmt::Display for Op {
+impl fmt::Display for IpvsOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PutServer(server) => write!(f, "-A {server}"),
             Self::DeleteServer(key) => write!(f, "-D {key}"),
-            Self::PutDestination(server, Destination { address, weight }) => {
+            Self::PutDestination(server, IpvsDestination { address, weight }) => {
                 write!(f, "-a {server} -r {address} -m -w {weight}")
             }
             Self::RemoveDestination {
@@ -129,8 +120,8 @@ impl fmt::Display for Op {
                 removal,
             } => {
                 let when = match removal {
-                    Removal::Drain => " drain",
-                    Removal::AtOnce => "",
+                    DestinationRemoval::Drain => " drain",
+                    DestinationRemoval::AtOnce => "",
                 };
                 write!(f, "-d {server} -r {destination}{when}")
             }
@@ -146,7 +137,7 @@ mod tests {
     fn changes_read_like_the_tools_lines() {
         let key = |at: &str, protocol| {
             let at: SocketAddr = at.parse().unwrap();
-            ServerKey {
+            VirtualServerKey {
                 address: at.ip(),
                 port: at.port(),
                 protocol,
@@ -155,7 +146,7 @@ mod tests {
         let tcp = key("10.96.0.1:80", Protocol::Tcp);
         let udp = key("[fd00::1]:53", Protocol::Udp);
         let server = |key, scheduler, flags, persistence| {
-            Op::PutServer(Server {
+            IpvsOp::PutServer(VirtualServer {
                 key,
                 scheduler,
                 flags,
@@ -163,12 +154,12 @@ mod tests {
             })
         };
         let destination: SocketAddr = "10.244.1.5:8080".parse().unwrap();
-        let remove = |removal| Op::RemoveDestination {
+        let remove = |removal| IpvsOp::RemoveDestination {
             server: tcp,
             destination,
             removal,
         };
-        let put = Destination {
+        let put = IpvsDestination {
             address: destination,
             weight: 3,
         };
@@ -182,19 +173,19 @@ mod tests {
                 "-A -u [fd00::1]:53 -s mh -b flag-1,flag-2",
             ),
             (
-                Op::DeleteServer(key("10.96.0.1:80", Protocol::Sctp)),
+                IpvsOp::DeleteServer(key("10.96.0.1:80", Protocol::Sctp)),
                 "-D --sctp-service 10.96.0.1:80",
             ),
             (
-                Op::PutDestination(tcp, put),
+                IpvsOp::PutDestination(tcp, put),
                 "-a -t 10.96.0.1:80 -r 10.244.1.5:8080 -m -w 3",
             ),
             (
-                remove(Removal::Drain),
+                remove(DestinationRemoval::Drain),
                 "-d -t 10.96.0.1:80 -r 10.244.1.5:8080 drain",
             ),
             (
-                remove(Removal::AtOnce),
+                remove(DestinationRemoval::AtOnce),
                 "-d -t 10.96.0.1:80 -r 10.244.1.5:8080",
             ),
         ];

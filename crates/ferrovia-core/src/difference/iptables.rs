@@ -1,48 +1,47 @@
-//! Input for the restoring tool as differences.
+//! Turns `iptables-restore` input into differences.
 
 use std::collections::BTreeMap;
 
 use super::Difference;
 use crate::dialect::iptables::{Restore, canonical, parse};
-use crate::plan::iptables::Observed;
+use crate::plan::iptables::IptablesObserved;
 
 /// What a full plan would change in the rules that were found.
-pub fn differences(plan: &Restore, observed: &Observed) -> Vec<Difference> {
-    let mut told = Teller::new(observed);
+pub fn differences(plan: &Restore, observed: &IptablesObserved) -> Vec<Difference> {
+    let mut collected = IptablesDifferences::new(observed);
     let text = plan.to_string();
     let mut table = "";
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('*') {
             table = name;
         } else {
-            told.line(table, line);
+            collected.line(table, line);
         }
     }
-    told.differences()
+    collected.differences()
 }
 
 /// A table and a chain.
-type Place<'a> = (&'a str, &'a str);
+type ChainName<'a> = (&'a str, &'a str);
 
-struct Teller<'a> {
-    /// What is there.
-    chains: BTreeMap<Place<'a>, Vec<String>>,
-    changes: BTreeMap<(String, String), Change>,
+struct IptablesDifferences<'a> {
+    chains: BTreeMap<ChainName<'a>, Vec<String>>,
+    changes: BTreeMap<(String, String), ChainChange>,
 }
 
 /// What a plan does to a chain.
 #[derive(Default)]
-struct Change {
-    /// It is filled anew, if it was there.
+struct ChainChange {
+    /// It is flushed and refilled, if it exists.
     declared: bool,
     deleted: bool,
     removed: Vec<String>,
     added: Vec<String>,
 }
 
-impl<'a> Teller<'a> {
-    fn new(observed: &'a Observed) -> Self {
-        let mut chains: BTreeMap<Place<'a>, Vec<String>> = BTreeMap::new();
+impl<'a> IptablesDifferences<'a> {
+    fn new(observed: &'a IptablesObserved) -> Self {
+        let mut chains: BTreeMap<ChainName<'a>, Vec<String>> = BTreeMap::new();
         for table in parse(&observed.save) {
             for chain in &table.chains {
                 chains.entry((table.name, chain.name)).or_default();
@@ -82,14 +81,14 @@ impl<'a> Teller<'a> {
 
     fn differences(self) -> Vec<Difference> {
         let Self { chains, changes } = self;
-        let one = |((table, name), change): ((String, String), Change)| {
+        let one = |((table, name), change): ((String, String), ChainChange)| {
             let there = chains.get(&(table.as_str(), name.as_str()));
             let place = format!("chain {table} {name}");
             let (mut found, mut wanted) = (change.removed, change.added);
             if change.declared || change.deleted {
                 found.extend(there.cloned().unwrap_or_default());
             }
-            // Rules that are written anew as they were are no difference.
+            // A rule that is deleted and added unchanged is no difference.
             wanted.retain(|rule| match found.iter().position(|f| f == rule) {
                 Some(same) => {
                     found.remove(same);

@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 
 use super::Difference;
 use crate::dialect::{ipset, ipvs};
-use crate::plan::ipvs::{AddressOp, DEVICE, IpvsPlan, Observed, Step};
+use crate::plan::ipvs::{AddressOp, DEVICE, IpvsObserved, IpvsPlan, IpvsStep};
 
 /// What a full plan would change in what was found.
-pub fn differences(plan: &IpvsPlan, observed: &Observed) -> Vec<Difference> {
-    let mut told = Teller::default();
+pub fn differences(plan: &IpvsPlan, observed: &IpvsObserved) -> Vec<Difference> {
+    let mut collected = IpvsDifferences::default();
     let mut differences = Vec::new();
     for step in &plan.steps {
         match step {
-            Step::Device => told.wanted(device(), "the device".to_owned()),
-            Step::NoDevice => told.found(device(), "the device".to_owned()),
-            Step::Sets(ops) => ops.iter().for_each(|op| told.set(op)),
-            Step::Servers(ops) => ops.iter().for_each(|op| told.server(op, observed)),
-            Step::Addresses(ops) => ops.iter().for_each(|op| match op {
-                AddressOp::Bind(ip) => told.wanted(device(), ip.to_string()),
-                AddressOp::Unbind(ip) => told.found(device(), ip.to_string()),
+            IpvsStep::Device => collected.wanted(device(), "the device".to_owned()),
+            IpvsStep::NoDevice => collected.found(device(), "the device".to_owned()),
+            IpvsStep::Sets(ops) => ops.iter().for_each(|op| collected.set(op)),
+            IpvsStep::Servers(ops) => ops.iter().for_each(|op| collected.server(op, observed)),
+            IpvsStep::Addresses(ops) => ops.iter().for_each(|op| match op {
+                AddressOp::Bind(ip) => collected.wanted(device(), ip.to_string()),
+                AddressOp::Unbind(ip) => collected.found(device(), ip.to_string()),
             }),
-            Step::Rules(rules) => {
+            IpvsStep::Rules(rules) => {
                 differences.extend(super::iptables::differences(rules, &observed.rules));
             }
         }
     }
-    differences.extend(told.differences());
+    differences.extend(collected.differences());
     differences
 }
 
@@ -33,11 +33,11 @@ fn device() -> String {
     format!("device {DEVICE}")
 }
 
-/// What is found and what is wanted instead, by place.
+/// Observed and desired text, by object.
 #[derive(Default)]
-struct Teller(BTreeMap<String, (Vec<String>, Vec<String>)>);
+struct IpvsDifferences(BTreeMap<String, (Vec<String>, Vec<String>)>);
 
-impl Teller {
+impl IpvsDifferences {
     fn found(&mut self, place: String, text: String) {
         self.0.entry(place).or_default().0.push(text);
     }
@@ -46,37 +46,40 @@ impl Teller {
         self.0.entry(place).or_default().1.push(text);
     }
 
-    fn set(&mut self, op: &ipset::Op) {
-        let place = |set: &ipset::SetName| format!("set {set}");
+    fn set(&mut self, op: &ipset::IpsetOp) {
+        let place = |set: &ipset::IpsetName| format!("set {set}");
         match op {
-            ipset::Op::Create { set, .. } => self.wanted(place(set), "the set".to_owned()),
-            ipset::Op::Destroy(set) => self.found(place(set), "the set".to_owned()),
-            ipset::Op::Add(set, entry) => self.wanted(place(set), entry.to_string()),
-            ipset::Op::Delete(set, entry) => self.found(place(set), entry.to_string()),
-            ipset::Op::Swap(set, other) => {
+            ipset::IpsetOp::Create { set, .. } => self.wanted(place(set), "the set".to_owned()),
+            ipset::IpsetOp::Destroy(set) => self.found(place(set), "the set".to_owned()),
+            ipset::IpsetOp::Add(set, entry) => self.wanted(place(set), entry.to_string()),
+            ipset::IpsetOp::Delete(set, entry) => self.found(place(set), entry.to_string()),
+            ipset::IpsetOp::Swap(set, other) => {
                 self.wanted(place(set), format!("what {other} was filled with"));
             }
         }
     }
 
-    fn server(&mut self, op: &ipvs::Op, observed: &Observed) {
-        let place = |key: &ipvs::ServerKey| format!("virtual server {key}");
+    fn server(&mut self, op: &ipvs::IpvsOp, observed: &IpvsObserved) {
+        let place = |key: &ipvs::VirtualServerKey| format!("virtual server {key}");
         match op {
-            ipvs::Op::PutServer(server) => {
+            ipvs::IpvsOp::PutServer(server) => {
                 if let Some((found, _)) = observed.servers.get(&server.key) {
-                    self.found(place(&server.key), ipvs::Op::PutServer(*found).to_string());
+                    self.found(
+                        place(&server.key),
+                        ipvs::IpvsOp::PutServer(*found).to_string(),
+                    );
                 }
                 self.wanted(place(&server.key), op.to_string());
             }
-            ipvs::Op::DeleteServer(key) => self.found(place(key), "the server".to_owned()),
-            ipvs::Op::PutDestination(key, to) => {
+            ipvs::IpvsOp::DeleteServer(key) => self.found(place(key), "the server".to_owned()),
+            ipvs::IpvsOp::PutDestination(key, to) => {
                 let destinations = observed.servers.get(key).map(|(_, all)| all);
                 if let Some(weight) = destinations.and_then(|all| all.get(&to.address)) {
                     self.found(place(key), format!("{} weight {weight}", to.address));
                 }
                 self.wanted(place(key), format!("{} weight {}", to.address, to.weight));
             }
-            ipvs::Op::RemoveDestination {
+            ipvs::IpvsOp::RemoveDestination {
                 server,
                 destination,
                 ..
@@ -85,7 +88,7 @@ impl Teller {
     }
 
     fn differences(self) -> impl Iterator<Item = Difference> {
-        let told = self.0.into_iter();
-        told.map(|(place, (found, wanted))| Difference::new(place, found, wanted))
+        let collected = self.0.into_iter();
+        collected.map(|(place, (found, wanted))| Difference::new(place, found, wanted))
     }
 }

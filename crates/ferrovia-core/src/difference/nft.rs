@@ -1,65 +1,65 @@
-//! A transaction as differences.
+//! Turns a transaction into differences.
 
 use std::collections::BTreeMap;
 
 use super::Difference;
-use crate::dialect::nft::{Element, Key, Observed, Op, SetSpec, Transaction, keyword};
+use crate::dialect::nft::{Element, ElementKey, NftObserved, NftOp, SetSpec, Transaction, keyword};
 
 /// What a full plan would change in the table that was found.
-pub fn differences(plan: &Transaction, observed: &Observed) -> Vec<Difference> {
-    let mut told = Teller {
+pub fn differences(plan: &Transaction, observed: &NftObserved) -> Vec<Difference> {
+    let mut collected = NftDifferences {
         plan,
         observed,
         family: keyword(plan.family),
         entries: BTreeMap::new(),
     };
-    plan.ops.iter().for_each(|op| told.op(op));
-    let entries = told.entries.into_iter();
+    plan.ops.iter().for_each(|op| collected.op(op));
+    let entries = collected.entries.into_iter();
     let made = entries.map(|((place, _), (found, wanted))| Difference::new(place, found, wanted));
     made.collect()
 }
 
 /// By place, then by what is the same on both sides: the key of an element, nothing for a chain.
-type Entries = BTreeMap<(String, Option<Key>), (Vec<String>, Vec<String>)>;
+type DifferenceEntries = BTreeMap<(String, Option<ElementKey>), (Vec<String>, Vec<String>)>;
 
-struct Teller<'a> {
+struct NftDifferences<'a> {
     plan: &'a Transaction,
-    observed: &'a Observed,
+    observed: &'a NftObserved,
     family: &'static str,
-    entries: Entries,
+    entries: DifferenceEntries,
 }
 
-impl Teller<'_> {
-    fn op(&mut self, op: &Op) {
+impl NftDifferences<'_> {
+    fn op(&mut self, op: &NftOp) {
         match op {
             // Harmless where the table is there, and then no difference.
-            Op::AddTable if self.observed.exists => {}
-            Op::AddTable => self.wanted("table".into(), None, self.text(op)),
-            Op::DeleteTable => {
+            NftOp::AddTable if self.observed.exists => {}
+            NftOp::AddTable => self.wanted("table".into(), None, self.text(op)),
+            NftOp::DeleteTable => {
                 let odd = self.observed.oddities.join("; ");
                 let why = if odd.is_empty() {
-                    "not as we make it".into()
+                    "structure differs from ours".into()
                 } else {
                     odd
                 };
                 self.found("table".into(), None, why);
             }
-            Op::DeleteOtherTable(name) => {
+            NftOp::DeleteOtherTable(name) => {
                 self.found(format!("table {} {name}", self.family), None, self.text(op));
             }
-            Op::AddSet(set) => self.wanted(self.set(set), None, self.text(op)),
-            Op::AddChain(chain) if self.observed.chains.contains_key(&*chain.name) => {}
-            Op::AddChain(chain) => self.wanted(self.chain(&chain.name), None, self.text(op)),
-            Op::FlushChain(name) => self.flushed(name),
-            Op::DeleteChain(name) => self.found(self.chain(name), None, self.text(op)),
-            Op::AddRule(name, _) => self.wanted(self.chain(name), None, self.text(op)),
-            Op::AddElements(set, elements) => {
+            NftOp::AddSet(set) => self.wanted(self.set(set), None, self.text(op)),
+            NftOp::AddChain(chain) if self.observed.chains.contains_key(&*chain.name) => {}
+            NftOp::AddChain(chain) => self.wanted(self.chain(&chain.name), None, self.text(op)),
+            NftOp::FlushChain(name) => self.flushed(name),
+            NftOp::DeleteChain(name) => self.found(self.chain(name), None, self.text(op)),
+            NftOp::AddRule(name, _) => self.wanted(self.chain(name), None, self.text(op)),
+            NftOp::AddElements(set, elements) => {
                 for element in elements {
-                    let op = Op::AddElements(*set, vec![element.clone()]);
+                    let op = NftOp::AddElements(*set, vec![element.clone()]);
                     self.wanted(self.set(set), Some(&element.key), self.text(&op));
                 }
             }
-            Op::DeleteElements(set, elements) => {
+            NftOp::DeleteElements(set, elements) => {
                 for element in elements {
                     self.found(self.set(set), Some(&element.key), self.gone(set, element));
                 }
@@ -67,7 +67,7 @@ impl Teller<'_> {
         }
     }
 
-    /// The rules of a chain that is filled anew; as bytecode they would tell people nothing.
+    /// The rules of a chain that is rewritten. Only their number is shown: bytecode is not readable.
     fn flushed(&mut self, name: &str) {
         let rules = self
             .observed
@@ -78,7 +78,7 @@ impl Teller<'_> {
             self.found(
                 self.chain(name),
                 None,
-                format!("{rules} rules, not all of them ours"),
+                format!("{rules} rules, some of them foreign"),
             );
         }
     }
@@ -95,10 +95,10 @@ impl Teller<'_> {
             },
             None => element.clone(),
         };
-        self.text(&Op::AddElements(*set, vec![whole]))
+        self.text(&NftOp::AddElements(*set, vec![whole]))
     }
 
-    fn found(&mut self, place: String, key: Option<&Key>, text: String) {
+    fn found(&mut self, place: String, key: Option<&ElementKey>, text: String) {
         self.entries
             .entry((place, key.cloned()))
             .or_default()
@@ -106,7 +106,7 @@ impl Teller<'_> {
             .push(text);
     }
 
-    fn wanted(&mut self, place: String, key: Option<&Key>, text: String) {
+    fn wanted(&mut self, place: String, key: Option<&ElementKey>, text: String) {
         self.entries
             .entry((place, key.cloned()))
             .or_default()
@@ -124,7 +124,7 @@ impl Teller<'_> {
     }
 
     /// An operation's text without the verb.
-    fn text(&self, op: &Op) -> String {
+    fn text(&self, op: &NftOp) -> String {
         let alone = Transaction {
             family: self.plan.family,
             table: self.plan.table.clone(),

@@ -34,7 +34,7 @@ pub fn delta(old: &Desired, new: &Desired) -> Delta {
 pub fn in_words(delta: &Delta) -> Vec<String> {
     let mut words = Vec::new();
     if delta.node {
-        words.push("what holds for all services of this node changes".to_owned());
+        words.push("the node settings change".to_owned());
     }
     delta
         .ports
@@ -47,11 +47,13 @@ fn port(change: &PortChange, words: &mut Vec<String>) {
     let name = format!("{}/{}", change.key, change.key.protocol);
     match (&change.old, &change.new) {
         (None, Some(new)) => words.push(format!(
-            "{name} comes: {} with {}",
+            "{name} is added: {} with {}",
             frontends(&new.frontends),
             count(new.cluster.len())
         )),
-        (Some(old), None) => words.push(format!("{name} goes: {}", frontends(&old.frontends))),
+        (Some(old), None) => {
+            words.push(format!("{name} is removed: {}", frontends(&old.frontends)));
+        }
         (Some(old), Some(new)) => changed(&name, old, new, words),
         (None, None) => {}
     }
@@ -87,15 +89,17 @@ fn changed(name: &str, old: &ServicePort, new: &ServicePort, words: &mut Vec<Str
         ("traffic policies", policies(old) != policies(new)),
         ("session affinity", old.affinity != new.affinity),
         ("source ranges", old.source_ranges != new.source_ranges),
-        ("way to choose endpoints", choice(old) != choice(new)),
+        ("endpoint selection", choice(old) != choice(new)),
     ];
     let options = options.into_iter().filter(|(_, differs)| *differs);
     words.extend(options.map(|(what, _)| format!("{name} changes its {what}")));
     if words.len() == before {
         words.push(match (old.any_endpoints, new.any_endpoints) {
-            (true, false) => format!("{name} has no endpoint anywhere any more"),
-            (false, true) => format!("{name} has endpoints, but none that its policy allows here"),
-            _ => format!("{name} changes, but not for new connections"),
+            (true, false) => format!("{name} has no endpoints any more"),
+            (false, true) => {
+                format!("{name} has endpoints, but its traffic policy allows none on this node")
+            }
+            _ => format!("{name} changes without effect on new connections"),
         });
     }
 }

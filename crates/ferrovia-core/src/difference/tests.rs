@@ -1,30 +1,30 @@
-//! Damage of every kind, told from the planners' own plans.
+//! Differences for damage of every kind, taken from the planners' own plans.
 
 use serde_json::json;
 
 use super::*;
 use crate::desired::Desired;
 use crate::dialect::iptables::sim;
-use crate::dialect::nft::sim::Sim;
+use crate::dialect::nft::sim::NftSim;
 use crate::family::Family;
-use crate::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
+use crate::plan::iptables::{IptablesObserved, IptablesOptions, IptablesPlanner};
 use crate::plan::nft::NftPlanner;
-use crate::plan::{Found, Planner};
-use crate::testing::{World, endpoint, service, settings, slice};
+use crate::plan::{ObservedPolicy, Planner};
+use crate::testing::{TestCluster, endpoint, service, settings, slice};
 
-fn world(endpoints: &[&str]) -> World {
-    let mut world = World::new(settings());
+fn world(endpoints: &[&str]) -> TestCluster {
+    let mut world = TestCluster::new(settings());
     world.apply(service("web", "10.96.0.10", json!({})));
     let endpoints: Vec<_> = endpoints.iter().map(|ip| endpoint(ip, "n2")).collect();
     world.apply(slice("web-1", "web", endpoints));
     world
 }
 
-fn desired(world: &World) -> &Desired {
+fn desired(world: &TestCluster) -> &Desired {
     world.builder.desired(Family::V4)
 }
 
-fn told(differences: &[Difference]) -> Vec<String> {
+fn collected(differences: &[Difference]) -> Vec<String> {
     let one = |d: &Difference| format!("{} {}", d.kind.name(), d.place);
     differences.iter().map(one).collect()
 }
@@ -32,34 +32,40 @@ fn told(differences: &[Difference]) -> Vec<String> {
 #[test]
 fn a_table_that_was_removed_is_missing_and_one_as_it_should_be_is_the_same() {
     let world = world(&["10.0.0.1"]);
-    let plan =
-        |observed| NftPlanner::new(Family::V4, true).full(desired(&world), observed, Found::Adopt);
+    let plan = |observed| {
+        NftPlanner::new(Family::V4, true).full(desired(&world), observed, ObservedPolicy::Adopt)
+    };
     let nothing = Default::default();
     let all = plan(&nothing);
     let differences = nft::differences(&all, &nothing);
-    assert!(differences.iter().all(|d| d.kind == Kind::Missing));
+    assert!(
+        differences
+            .iter()
+            .all(|d| d.kind == DifferenceKind::Missing)
+    );
     assert!(
         differences
             .iter()
             .any(|d| d.place == "map ip ferrovia services")
     );
-    let mut sim = Sim::default();
+    let mut sim = NftSim::default();
     sim.apply(&all).unwrap();
     let observed = sim.observe();
     assert_eq!(nft::differences(&plan(&observed), &observed), []);
 }
 
 #[test]
-fn elements_are_told_by_their_keys() {
+fn element_differences_are_grouped_by_key() {
     let (one, other) = (world(&["10.0.0.1"]), world(&["10.0.0.2"]));
-    let mut sim = Sim::default();
+    let mut sim = NftSim::default();
     let mut planner = NftPlanner::new(Family::V4, true);
-    sim.apply(&planner.full(desired(&other), &Default::default(), Found::Adopt))
+    sim.apply(&planner.full(desired(&other), &Default::default(), ObservedPolicy::Adopt))
         .unwrap();
     let observed = sim.observe();
-    let plan = NftPlanner::new(Family::V4, true).full(desired(&one), &observed, Found::Adopt);
+    let plan =
+        NftPlanner::new(Family::V4, true).full(desired(&one), &observed, ObservedPolicy::Adopt);
     let differences = nft::differences(&plan, &observed);
-    assert_eq!(told(&differences), ["wrong map ip ferrovia endpoints"]);
+    assert_eq!(collected(&differences), ["wrong map ip ferrovia endpoints"]);
     assert!(
         differences[0].found[0].contains("10.0.0.2"),
         "{differences:?}"
@@ -71,43 +77,47 @@ fn elements_are_told_by_their_keys() {
 }
 
 #[test]
-fn iptables_rules_are_told_chain_by_chain() {
+fn iptables_differences_are_grouped_by_chain() {
     let world = world(&["10.0.0.1"]);
-    let plan = |observed: &Observed| {
+    let plan = |observed: &IptablesObserved| {
         let options = IptablesOptions::default();
-        IptablesPlanner::new(Family::V4, options).full(desired(&world), observed, Found::Adopt)
+        IptablesPlanner::new(Family::V4, options).full(
+            desired(&world),
+            observed,
+            ObservedPolicy::Adopt,
+        )
     };
-    let mut kernel = sim::Sim::default();
+    let mut kernel = sim::IptablesSim::default();
     kernel
-        .restore(&plan(&Observed::default()).to_string())
+        .restore(&plan(&IptablesObserved::default()).to_string())
         .unwrap();
-    let whole = Observed {
+    let whole = IptablesObserved {
         save: kernel.save(),
     };
     assert_eq!(iptables::differences(&plan(&whole), &whole), []);
 
     let damage = |input: &str| {
-        let mut kernel = sim::Sim::load(&whole.save);
+        let mut kernel = sim::IptablesSim::load(&whole.save);
         kernel.restore(input).unwrap();
-        let found = Observed {
+        let found = IptablesObserved {
             save: kernel.save(),
         };
         iptables::differences(&plan(&found), &found)
     };
     let flushed = damage("*nat\n:KUBE-MARK-MASQ - [0:0]\nCOMMIT\n");
-    assert_eq!(told(&flushed), ["missing chain nat KUBE-MARK-MASQ"]);
+    assert_eq!(collected(&flushed), ["missing chain nat KUBE-MARK-MASQ"]);
     let added = damage("*nat\n-A KUBE-MARK-MASQ -j ACCEPT\nCOMMIT\n");
-    assert_eq!(told(&added), ["foreign chain nat KUBE-MARK-MASQ"]);
+    assert_eq!(collected(&added), ["foreign chain nat KUBE-MARK-MASQ"]);
     assert_eq!(added[0].found, ["-j ACCEPT"]);
 }
 
 #[test]
-fn changes_in_words() {
+fn deltas_are_described() {
     let (one, two) = (
         world(&["10.0.0.1", "10.0.0.2"]),
         world(&["10.0.0.2", "10.0.0.3"]),
     );
-    let empty = World::new(settings());
+    let empty = TestCluster::new(settings());
     let words = |a, b| services::in_words(&services::delta(desired(a), desired(b)));
     assert_eq!(
         words(&one, &two),
@@ -118,19 +128,19 @@ fn changes_in_words() {
     );
     assert_eq!(
         words(&empty, &one),
-        ["default/web/tcp comes: cluster IP 10.96.0.10:80 with 2 endpoints"]
+        ["default/web/tcp is added: cluster IP 10.96.0.10:80 with 2 endpoints"]
     );
     assert_eq!(
         words(&one, &empty),
-        ["default/web/tcp goes: cluster IP 10.96.0.10:80"]
+        ["default/web/tcp is removed: cluster IP 10.96.0.10:80"]
     );
     assert!(words(&one, &one).is_empty());
 }
 
 #[test]
-fn a_change_that_new_connections_notice_is_told() {
+fn changes_visible_to_new_connections_are_described() {
     let world = |changed: bool| {
-        let mut world = World::new(settings());
+        let mut world = TestCluster::new(settings());
         let mut web = service("web", "10.96.0.10", json!({}));
         web["metadata"]["annotations"] =
             json!({"ferrovia.io/scheduler": if changed { "lc" } else { "rr" }});
@@ -147,12 +157,12 @@ fn a_change_that_new_connections_notice_is_told() {
     assert_eq!(
         words(&before, &after),
         [
-            "default/far/tcp has endpoints, but none that its policy allows here",
-            "default/web/tcp changes its way to choose endpoints",
+            "default/far/tcp has endpoints, but its traffic policy allows none on this node",
+            "default/web/tcp changes its endpoint selection",
         ]
     );
     assert_eq!(
         words(&after, &before)[0],
-        "default/far/tcp has no endpoint anywhere any more"
+        "default/far/tcp has no endpoints any more"
     );
 }

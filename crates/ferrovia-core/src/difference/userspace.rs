@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::Difference;
-use crate::plan::iptables::Observed as Rules;
-use crate::plan::userspace::{Listen, Observed, Proxy, ProxyChange, ProxyName, UserspacePlan};
+use crate::plan::iptables::IptablesObserved as Rules;
+use crate::plan::userspace::{
+    ProxyChange, ProxyListen, ProxyName, ProxySpec, UserspaceObserved, UserspacePlan,
+};
 
 /// Where each proxy that is open listens.
 pub type Listeners = BTreeMap<ProxyName, Vec<SocketAddr>>;
@@ -13,7 +15,7 @@ pub type Listeners = BTreeMap<ProxyName, Vec<SocketAddr>>;
 /// What a full plan would change in what was found.
 pub fn differences(
     plan: &UserspacePlan,
-    observed: &Observed,
+    observed: &UserspaceObserved,
     listeners: &Listeners,
 ) -> Vec<Difference> {
     let address = |ip: &std::net::IpAddr| (format!("address {ip}"), vec![ip.to_string()]);
@@ -46,14 +48,14 @@ fn place(name: &ProxyName) -> String {
 }
 
 /// Where a proxy should listen and does not, or does and should not.
-fn of_proxy(proxy: &Proxy, listeners: &Listeners) -> Option<Difference> {
+fn of_proxy(proxy: &ProxySpec, listeners: &Listeners) -> Option<Difference> {
     let there = listeners.get(&proxy.name);
     let there: BTreeSet<SocketAddr> = there.into_iter().flatten().copied().collect();
     let (found, wanted) = match &proxy.listen {
         // Any port will do: rules follow it.
-        Listen::Portal(ip) if there.iter().any(|at| at.ip() == *ip) => return None,
-        Listen::Portal(ip) => (Vec::new(), vec![format!("{ip}, some port")]),
-        Listen::At(wanted) => {
+        ProxyListen::Portal(ip) if there.iter().any(|at| at.ip() == *ip) => return None,
+        ProxyListen::Portal(ip) => (Vec::new(), vec![format!("{ip}, some port")]),
+        ProxyListen::At(wanted) => {
             let wanted: BTreeSet<SocketAddr> = wanted.iter().copied().collect();
             let only = |a: &BTreeSet<SocketAddr>, b: &BTreeSet<SocketAddr>| {
                 a.difference(b).map(ToString::to_string).collect()
@@ -67,14 +69,14 @@ fn of_proxy(proxy: &Proxy, listeners: &Listeners) -> Option<Difference> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Kind;
+    use super::super::DifferenceKind;
     use super::*;
     use crate::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
 
     fn named(name: &str) -> ProxyName {
         ProxyName {
             key: PortKey {
-                service: ServiceKey::new("default", name),
+                service: ServiceKey::from_checked_names("default", name),
                 name: "".into(),
                 protocol: Protocol::Tcp,
             },
@@ -82,11 +84,11 @@ mod tests {
         }
     }
 
-    fn wanted(name: &str, listen: Listen) -> ProxyChange {
-        ProxyChange::Set(Proxy {
+    fn wanted(name: &str, listen: ProxyListen) -> ProxyChange {
+        ProxyChange::Set(ProxySpec {
             name: named(name),
             listen,
-            gates: BTreeMap::new(),
+            client_filters: BTreeMap::new(),
             endpoints: [].into(),
             affinity: None,
         })
@@ -103,11 +105,11 @@ mod tests {
         plan.old_addresses = vec!["10.96.0.11".parse().unwrap()];
         let any = "0.0.0.0".parse().unwrap();
         plan.proxies = vec![
-            wanted("there", Listen::Portal(any)),
-            wanted("closed", Listen::Portal(any)),
+            wanted("there", ProxyListen::Portal(any)),
+            wanted("closed", ProxyListen::Portal(any)),
             wanted(
                 "moved",
-                Listen::At(vec![at("10.96.0.10:80"), at("10.96.0.12:80")]),
+                ProxyListen::At(vec![at("10.96.0.10:80"), at("10.96.0.12:80")]),
             ),
             ProxyChange::Close(named("gone")),
         ];
@@ -119,19 +121,19 @@ mod tests {
             ),
             (named("gone"), vec![at("10.96.0.14:80")]),
         ]);
-        let told = differences(&plan, &Observed::default(), &listeners);
-        let told: Vec<_> = told
+        let collected = differences(&plan, &UserspaceObserved::default(), &listeners);
+        let collected: Vec<_> = collected
             .iter()
             .map(|it| (it.kind, it.place.as_str(), it.found.len(), it.wanted.len()))
             .collect();
         assert_eq!(
-            told,
+            collected,
             [
-                (Kind::Missing, "address 10.96.0.10", 0, 1),
-                (Kind::Foreign, "address 10.96.0.11", 1, 0),
-                (Kind::Missing, "listener default/closed/tcp", 0, 1),
-                (Kind::Wrong, "listener default/moved/tcp", 1, 1),
-                (Kind::Foreign, "listener default/gone/tcp", 1, 0),
+                (DifferenceKind::Missing, "address 10.96.0.10", 0, 1),
+                (DifferenceKind::Foreign, "address 10.96.0.11", 1, 0),
+                (DifferenceKind::Missing, "listener default/closed/tcp", 0, 1),
+                (DifferenceKind::Wrong, "listener default/moved/tcp", 1, 1),
+                (DifferenceKind::Foreign, "listener default/gone/tcp", 1, 0),
             ]
         );
     }

@@ -85,15 +85,15 @@ pub(crate) fn shown_name(name: &str) -> String {
     }
 }
 
-/// One shared copy of every name that many objects mention. Ten thousand slices name the same few nodes, zones and ports.
+/// Interns names that many objects repeat: ten thousand slices name the same few nodes, zones and ports.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct NamePool {
     shared: HashSet<Arc<str>>,
-    /// Size at which names that nobody uses any more are looked for.
+    /// Size at which unused names are collected.
     sweep_at: usize,
 }
 
-impl Names {
+impl NamePool {
     /// Below this size looking for unused names is not worth it.
     const MIN_SWEEP: usize = 1024;
 
@@ -107,7 +107,7 @@ impl Names {
         self.shared.insert(Arc::clone(name));
     }
 
-    /// Forgets unused names each time their number has doubled, so that churn costs no memory and sweeping costs little time.
+    /// Drops unused names each time the pool has doubled, so that churn does not leak memory and collection is amortized.
     fn sweep_if_large(&mut self) {
         if self.shared.len() >= self.sweep_at.max(Self::MIN_SWEEP) {
             self.shared.retain(|name| Arc::strong_count(name) > 1);
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn unused_names_are_forgotten() {
-        let mut names = Names::default();
+    fn unused_names_are_dropped() {
+        let mut names = NamePool::default();
         let mut kept: Arc<str> = "kept".into();
         names.share(&mut kept);
-        for i in 0..10 * Names::MIN_SWEEP {
+        for i in 0..10 * NamePool::MIN_SWEEP {
             names.share(&mut format!("n{i}").into());
         }
-        assert!(names.shared.len() <= 2 * Names::MIN_SWEEP);
+        assert!(names.shared.len() <= 2 * NamePool::MIN_SWEEP);
         let mut again: Arc<str> = "kept".into();
         names.share(&mut again);
         assert!(Arc::ptr_eq(&kept, &again));

@@ -15,10 +15,8 @@ const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Set by the cluster autoscaler on a node it is about to remove.
 const DELETION_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// A Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: Box<str>,
     /// Internal addresses in the order given, then external ones. The first is the node's primary address.
     pub addresses: Box<[IpAddr]>,
@@ -31,7 +29,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Reads the object.
     pub fn parse(object: &wire::Node) -> Result<(Self, Vec<Warning>), Unusable> {
         let name = &object.metadata.name;
         check("metadata.name", name)?;

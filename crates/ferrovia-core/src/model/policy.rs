@@ -1,7 +1,7 @@
 //! What of a Service is served on this node, beyond what the API allows: whose external IPs, and how much.
 //!
 //! Any author of Services may write these lists, and the API limits them only by the size of an object, which is a megabyte. What is over a limit is
-//! left out and its author hears of it; the rest of the Service is served.
+//! left out with a warning; the rest of the Service is served.
 
 use std::net::IpAddr;
 
@@ -10,19 +10,15 @@ use ipnet::IpNet;
 /// What of a Service is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServicePolicy {
-    /// Which external IPs.
     pub external_ips: ExternalIpPolicy,
-    /// How much.
     pub limits: ServiceLimits,
 }
 
 /// Which external IPs are served. They let anyone who may write a Service catch traffic to any address, so some clusters forbid them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExternalIpPolicy {
-    /// All of them.
     #[default]
     Allow,
-    /// None.
     Deny,
     /// Those inside these ranges.
     Within(Vec<IpNet>),

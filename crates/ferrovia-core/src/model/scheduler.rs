@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The name of a scheduler: one to fifteen of `a-z`, `0-9` and `_`. Kept as the kernel wants it, with zeros up to sixteen bytes.
+/// The name of a scheduler: one to fifteen of `a-z`, `0-9` and `_`. Stored in the kernel's format, zero-padded to sixteen bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scheduler([u8; 16]);
 
@@ -38,7 +38,6 @@ impl Scheduler {
         Self::NAMES.contains(&name).then(|| Self::constant(name))
     }
 
-    /// Its name.
     pub fn as_str(&self) -> &str {
         let name = self.0.split(|b| *b == 0).next().unwrap_or_default();
         // Only ASCII gets in.
@@ -84,8 +83,8 @@ mod tests {
             assert_eq!(Scheduler::new(name).unwrap().as_str(), name);
             assert_eq!(Scheduler::new(name), Scheduler::known(name));
         }
-        assert!(Scheduler::new("somebodys_own15").is_some());
-        assert!(Scheduler::known("somebodys_own15").is_none());
+        assert!(Scheduler::new("out_of_tree_15_").is_some());
+        assert!(Scheduler::known("out_of_tree_15_").is_none());
         for bad in [
             "",
             "RR",

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 use super::name::valid_port_name;
 use super::{
-    Algorithm, Names, Protocol, Scheduler, ServiceKey, ServicePolicy, TrafficPolicy, Unusable,
+    Algorithm, NamePool, Protocol, Scheduler, ServiceKey, ServicePolicy, TrafficPolicy, Unusable,
     Warning, Warnings, excerpt,
 };
 use crate::family::{Family, PerFamily};
@@ -27,33 +27,32 @@ const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 /// A Service that has at least one cluster IP and one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its identity.
     pub key: ServiceKey,
     /// Its cluster IP in each family. Without one the Service does not exist in that family.
     pub cluster_ips: PerFamily<Option<IpAddr>>,
     /// Its ports, in the order written; no two have both name and protocol in common.
-    pub ports: Box<[Port]>,
-    /// How it is reached from outside but for node ports; few have it, so it takes no room where there is none.
-    pub outside: Option<Box<Outside>>,
+    pub ports: Box<[ServicePortSpec]>,
+    /// External IPs, load balancer IPs and source ranges. Boxed because few Services have any.
+    pub external_access: Option<Box<ExternalAccess>>,
     /// Seconds a client sticks to its endpoint; none without session affinity.
     pub affinity: Option<u32>,
     /// Policy for traffic from outside. `Local` only where that means something.
     pub external_policy: TrafficPolicy,
     /// Policy for traffic to the cluster IP.
     pub internal_policy: TrafficPolicy,
-    /// Where load balancers ask whether this node has endpoints.
+    /// `healthCheckNodePort`: where load balancers check whether this node has endpoints.
     pub health_check_port: Option<u16>,
     /// How an endpoint is chosen.
     pub algorithm: Algorithm,
-    /// The scheduler of the ipvs mode that chooses, if it shall be another than that of the others.
+    /// The IPVS scheduler for this Service, if it overrides the configured one.
     pub scheduler: Option<Scheduler>,
-    /// When it was created, if the API server said so.
+    /// `metadata.creationTimestamp`, if set.
     pub created: Option<CreationTime>,
 }
 
-/// How a Service is reached from outside. Never all empty.
+/// Addresses of a Service that clients outside the cluster use. Never all empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outside {
+pub struct ExternalAccess {
     /// External addresses it answers on, of both families.
     pub external_ips: Box<[IpAddr]>,
     /// It lists external addresses of the family, whether they are served or not.
@@ -66,10 +65,9 @@ pub struct Outside {
 
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
+pub struct ServicePortSpec {
     /// Its name, empty for an unnamed one.
     pub name: Arc<str>,
-    /// Its protocol.
     pub protocol: Protocol,
     /// The port clients use.
     pub port: u16,
@@ -105,11 +103,12 @@ impl Service {
         }
         let external_policy = options::external_policy(spec, &mut warnings);
         let algorithm = options::algorithm(&object.metadata, ports.len(), &mut warnings);
-        let outside = outside(object, ports.len(), policy, &mut warnings);
+        let external_access = external_access(object, ports.len(), policy, &mut warnings);
         let service = Self {
             cluster_ips,
             ports,
-            outside: (outside != Outside::default()).then(|| Box::new(outside)),
+            external_access: (external_access != ExternalAccess::default())
+                .then(|| Box::new(external_access)),
             affinity: options::affinity(spec, &mut warnings),
             external_policy,
             internal_policy: options::policy(
@@ -128,53 +127,60 @@ impl Service {
 
     /// The external addresses of a family.
     pub(crate) fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
-        let outside = self.outside.iter();
-        outside.flat_map(move |outside| of_family(&outside.external_ips, family))
+        let external_access = self.external_access.iter();
+        external_access
+            .flat_map(move |external_access| of_family(&external_access.external_ips, family))
     }
 
     /// It lists external addresses of a family, whether they are served or not.
     pub(crate) fn lists_external_ips(&self, family: Family) -> bool {
-        let outside = self.outside.as_ref();
-        outside.is_some_and(|outside| outside.lists_external_ips[family])
+        let external_access = self.external_access.as_ref();
+        external_access.is_some_and(|external_access| external_access.lists_external_ips[family])
     }
 
     /// How many external addresses it has, in both families.
     pub(crate) fn external_ip_count(&self) -> usize {
-        let outside = self.outside.as_ref();
-        outside.map_or(0, |outside| outside.external_ips.len())
+        let external_access = self.external_access.as_ref();
+        external_access.map_or(0, |external_access| external_access.external_ips.len())
     }
 
     /// The same with only so many of its external addresses, the first ones.
     pub(crate) fn with_external_ips(&self, count: usize) -> Self {
         let mut service = self.clone();
-        if let Some(outside) = &mut service.outside {
-            outside.external_ips = outside.external_ips.iter().take(count).copied().collect();
+        if let Some(external_access) = &mut service.external_access {
+            external_access.external_ips = external_access
+                .external_ips
+                .iter()
+                .take(count)
+                .copied()
+                .collect();
         }
         service
     }
 
     /// The load balancers' addresses of a family.
     pub(crate) fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
-        let outside = self.outside.iter();
-        outside.flat_map(move |outside| of_family(&outside.load_balancer_ips, family))
+        let external_access = self.external_access.iter();
+        external_access
+            .flat_map(move |external_access| of_family(&external_access.load_balancer_ips, family))
     }
 
     /// All its external and load balancers' addresses.
     pub fn outside_ips(&self) -> impl Iterator<Item = IpAddr> {
-        let outside = self.outside.iter();
-        outside.flat_map(|it| it.external_ips.iter().chain(&it.load_balancer_ips).copied())
+        let external_access = self.external_access.iter();
+        external_access.flat_map(|it| it.external_ips.iter().chain(&it.load_balancer_ips).copied())
     }
 
     /// Who may use the load balancers' addresses of a family.
     pub(crate) fn source_ranges(&self, family: Family) -> impl Iterator<Item = IpNet> {
-        let ranges = self.outside.iter().flat_map(|it| &it.source_ranges);
+        let ranges = self.external_access.iter().flat_map(|it| &it.source_ranges);
         ranges
             .copied()
             .filter(move |net| Family::of_net(net) == family)
     }
 
     /// Uses shared copies of the names in it, but for its own.
-    pub(crate) fn share_names(&mut self, names: &mut Names) {
+    pub(crate) fn share_names(&mut self, names: &mut NamePool) {
         for port in &mut self.ports {
             names.share(&mut port.name);
         }
@@ -202,12 +208,12 @@ impl CreationTime {
 }
 
 /// How the Service is reached from outside, with its number of ports.
-fn outside(
+fn external_access(
     object: &wire::Service,
     ports: usize,
     policy: &ServicePolicy,
     warnings: &mut Warnings<'_>,
-) -> Outside {
+) -> ExternalAccess {
     let (spec, limits) = (&object.spec, &policy.limits);
     let (mut source_ranges, bad_range) = addresses::source_ranges(spec, warnings);
     addresses::limit_ranges(&mut source_ranges, limits, warnings);
@@ -223,7 +229,7 @@ fn outside(
         PerFamily::from_fn(|family| of_family(&external, family).next().is_some());
     addresses::withhold_denied(&mut external, &policy.external_ips, warnings);
     addresses::limit(&mut external, "spec.externalIPs", ports, limits, warnings);
-    Outside {
+    ExternalAccess {
         external_ips: external.into(),
         lists_external_ips,
         load_balancer_ips: balanced.into(),
@@ -237,7 +243,7 @@ fn of_family(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
         .filter(move |ip| Family::of(*ip) == family)
 }
 
-/// Sorts out what other components serve. None of this is a mistake of the author's, so it is not a warning.
+/// Rejects Services that other components implement. None of this is a mistake, so it is not a warning.
 fn reject_not_ours(object: &wire::Service) -> Result<(), Unusable> {
     let reason = if object.metadata.labels.contains_key(OTHER_PROXY_LABEL) {
         "served by another proxy"
@@ -249,7 +255,7 @@ fn reject_not_ours(object: &wire::Service) -> Result<(), Unusable> {
         // Not so from an API server, which gives every other Service one; from a file it is an oversight.
         return Err(Unusable::Broken {
             field: "spec.clusterIP".into(),
-            problem: "is not given; without an address nobody can reach the Service".into(),
+            problem: "is required".into(),
         });
     } else {
         return Ok(());
@@ -257,9 +263,9 @@ fn reject_not_ours(object: &wire::Service) -> Result<(), Unusable> {
     Err(Unusable::NotOurs(reason))
 }
 
-/// The usable ports. Name and protocol are a port's identity, so of two that share both only the first can be told apart.
-fn ports(ports: &[wire::ServicePort], warnings: &mut Warnings<'_>) -> Box<[Port]> {
-    let mut found: Vec<Port> = Vec::with_capacity(ports.len());
+/// The usable ports. Name and protocol are a port's identity, so of two that share both only the first is used.
+fn ports(ports: &[wire::ServicePort], warnings: &mut Warnings<'_>) -> Box<[ServicePortSpec]> {
+    let mut found: Vec<ServicePortSpec> = Vec::with_capacity(ports.len());
     let mut seen = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let Some(port) = parse_port(i, port, warnings) else {
@@ -279,7 +285,11 @@ fn ports(ports: &[wire::ServicePort], warnings: &mut Warnings<'_>) -> Box<[Port]
 }
 
 /// One port. A bad node port costs only the node port: the Service still works inside the cluster.
-fn parse_port(i: usize, port: &wire::ServicePort, warnings: &mut Warnings<'_>) -> Option<Port> {
+fn parse_port(
+    i: usize,
+    port: &wire::ServicePort,
+    warnings: &mut Warnings<'_>,
+) -> Option<ServicePortSpec> {
     if !valid_port_name(&port.name) {
         let problem = format!(
             "{} is not a valid port name; the port is not served",
@@ -309,7 +319,7 @@ fn parse_port(i: usize, port: &wire::ServicePort, warnings: &mut Warnings<'_>) -
         );
         warnings.add(format!("spec.ports[{i}].nodePort"), problem);
     }
-    Some(Port {
+    Some(ServicePortSpec {
         name: port.name.as_str().into(),
         protocol,
         port: number,

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use super::address::{parse_ip_as_written, refused};
 use super::name::{check, checked_names, valid_label_value, valid_name, valid_port_name};
 use super::service::port_number;
-use super::{Names, Protocol, ServiceKey, Unusable, Warning, Warnings, excerpt};
+use super::{NamePool, Protocol, ServiceKey, Unusable, Warning, Warnings, excerpt};
 pub(crate) use legacy::mirror;
 
 use crate::family::Family;
-use crate::pod::PodMark;
+use crate::pod_name_hash::PodNameHash;
 use crate::wire::{self, Kind};
 
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -32,7 +32,6 @@ pub struct SliceKey(Arc<str>);
 /// Some of the endpoints of one Service, all of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSlice {
-    /// Its identity.
     pub key: SliceKey,
     /// The Service it belongs to, always of its own namespace.
     pub service: ServiceKey,
@@ -41,7 +40,7 @@ pub struct EndpointSlice {
     /// The ports every endpoint listens on.
     pub ports: Box<[SlicePort]>,
     /// The endpoints, in the order written.
-    pub endpoints: Box<[Endpoint]>,
+    pub endpoints: Box<[SliceEndpoint]>,
     /// Each endpoint's share of new connections relative to those of other slices, 0 to 1000.
     pub weight: u16,
     /// It was made from a legacy Endpoints object, and counts only while its Service has no real slice.
@@ -53,18 +52,15 @@ pub struct EndpointSlice {
 pub struct SlicePort {
     /// Name of the Service port it serves.
     pub name: Arc<str>,
-    /// Its protocol.
     pub protocol: Protocol,
-    /// Where endpoints listen.
     pub port: u16,
 }
 
 /// One endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Its address.
+pub struct SliceEndpoint {
     pub ip: IpAddr,
-    /// It wants traffic.
+    /// The `ready` condition; absent means true.
     pub ready: bool,
     /// It can answer, though it may be on its way out.
     pub serving: bool,
@@ -75,7 +71,7 @@ pub struct Endpoint {
     /// Who should use it; usually absent.
     pub hints: Option<Box<Hints>>,
     /// The pod it is, for people who ask about one.
-    pub pod: Option<PodMark>,
+    pub pod: Option<PodNameHash>,
 }
 
 /// Who should use an endpoint. An empty list is no hint of its kind.
@@ -130,7 +126,7 @@ impl EndpointSlice {
         let key = SliceKey::new(namespace, name);
         let mut warnings = Warnings::new(Kind::EndpointSlice, key.as_str());
         let slice = Self {
-            service: ServiceKey::new(namespace, service),
+            service: ServiceKey::from_checked_names(namespace, service),
             family,
             ports: ports("ports", &object.ports, &mut warnings),
             endpoints: endpoints(&object.endpoints, family, &mut warnings),
@@ -142,7 +138,7 @@ impl EndpointSlice {
     }
 
     /// Uses shared copies of the names in it, but for its own and that of its Service.
-    pub(crate) fn share_names(&mut self, names: &mut Names) {
+    pub(crate) fn share_names(&mut self, names: &mut NamePool) {
         for port in &mut self.ports {
             names.share(&mut port.name);
         }
@@ -213,7 +209,7 @@ fn endpoints(
     endpoints: &[wire::Endpoint],
     family: Family,
     warnings: &mut Warnings<'_>,
-) -> Box<[Endpoint]> {
+) -> Box<[SliceEndpoint]> {
     let parsed = endpoints
         .iter()
         .enumerate()
@@ -227,7 +223,7 @@ fn parse_endpoint(
     endpoint: &wire::Endpoint,
     family: Family,
     warnings: &mut Warnings<'_>,
-) -> Option<Endpoint> {
+) -> Option<SliceEndpoint> {
     let ip = endpoint_ip(endpoint.addresses.first()?).and_then(|ip| {
         let fits = Family::of(ip) == family;
         fits.then_some(ip)
@@ -235,7 +231,7 @@ fn parse_endpoint(
     });
     let ip = usable(ip, || format!("endpoints[{i}].addresses[0]"), warnings)?;
     let conditions = &endpoint.conditions;
-    Some(Endpoint {
+    Some(SliceEndpoint {
         ip,
         ready: conditions.ready.unwrap_or(true),
         serving: conditions.serving.unwrap_or(true),
@@ -250,7 +246,7 @@ fn parse_endpoint(
     })
 }
 
-/// The address of an endpoint, or why it is none. Endpoints can be written by hand, so they are checked like strangers.
+/// The address of an endpoint, or why it is none. Endpoints can be written by hand, so they are not trusted.
 fn endpoint_ip(text: &str) -> Result<IpAddr, String> {
     let ip =
         parse_ip_as_written(text).ok_or_else(|| format!("{} is not an address", excerpt(text)))?;
@@ -302,7 +298,7 @@ fn hints(i: usize, hints: &wire::EndpointHints, warnings: &mut Warnings<'_>) -> 
 fn named(
     i: usize,
     list: &str,
-    hints: &[wire::Named],
+    hints: &[wire::HintTarget],
     is_valid: fn(&str) -> bool,
     warnings: &mut Warnings<'_>,
 ) -> Box<[Arc<str>]> {

@@ -1,4 +1,4 @@
-//! Collects what is wrong with one object while it is parsed.
+//! Collects the warnings about one object while it is parsed.
 
 use super::{Unusable, Warning};
 use crate::wire::Kind;
@@ -13,7 +13,7 @@ pub(crate) struct Warnings<'a> {
 }
 
 impl<'a> Warnings<'a> {
-    /// As many problems as are told one by one.
+    /// How many problems are listed individually.
     const MAX: usize = 16;
 
     /// No problems yet with the object of this name.
@@ -26,12 +26,11 @@ impl<'a> Warnings<'a> {
         }
     }
 
-    /// Notes a problem.
     pub(crate) fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         self.add_with_detail(field, problem, None);
     }
 
-    /// Notes a problem, with what only those who run the node may know.
+    /// Adds a warning with a detail that only operators of the node may see.
     pub(crate) fn add_with_detail(
         &mut self,
         field: impl Into<String>,
@@ -51,7 +50,7 @@ impl<'a> Warnings<'a> {
         });
     }
 
-    /// Nothing of value is left of the object: the reason, with the first problem noted as its cause.
+    /// The reason for an object of which nothing is usable, with the first matching warning as its cause.
     pub(crate) fn nothing_left(self, field: &str, problem: &str) -> Unusable {
         let problem = match self
             .list
@@ -67,7 +66,7 @@ impl<'a> Warnings<'a> {
         }
     }
 
-    /// The problems noted.
+    /// All warnings, with a last one that counts those left out.
     pub(crate) fn into_vec(mut self) -> Vec<Warning> {
         if self.left_out > 0 {
             let problem = format!("{} more problems are not listed", self.left_out);

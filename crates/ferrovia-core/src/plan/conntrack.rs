@@ -1,19 +1,19 @@
-//! Which UDP flows the kernel must forget.
+//! Which UDP flows are stale and must be deleted from conntrack.
 //!
-//! The kernel decides once where a flow goes and remembers it for as long as packets come. TCP notices when its peer is gone; UDP does not,
-//! and a client that never stops sending would talk to a dead endpoint for ever. So once new rules are in force, these flows must go:
+//! The kernel translates a flow once and keeps the conntrack entry for as long as packets arrive. TCP notices when its peer is gone; UDP does not,
+//! and a client that never stops sending would talk to a dead endpoint indefinitely. So once new rules are applied, these flows are deleted:
 //!
-//! - to an address and port of a service, answered by an endpoint that cannot answer any more, or by nobody's translation at all (it began
+//! - to an address and port of a service, answered by an endpoint that cannot answer any more, or not translated at all (it began
 //!   before the service had endpoints). A service *without* endpoints keeps its flows: an endpoint that fails its readiness check for a
 //!   moment may well answer those that know it, and there is nowhere else to send them;
-//! - to an address and port that was a service's and is nobody's any more, if it was translated. kube-proxy leaves these; but who closes a
-//!   node port or deletes a Service wants its traffic to end, and a pod's address may soon be another pod's.
+//! - to an address and port that no service has any more, if it was translated. kube-proxy leaves these; but closing a
+//!   node port or deleting a Service should end its traffic, and a pod's address may soon be another pod's.
 //!
 //! A flow to an endpoint that can still answer stays, whatever traffic policies, topology hints or weights say about new flows. TCP and SCTP
 //! are never touched.
 //!
-//! Looking through the kernel's table costs milliseconds even if it is nearly empty, so changes that cannot leave a stale flow behind ask
-//! for no look: above all endpoints that join a service which has some already.
+//! Walking the conntrack table costs milliseconds even if it is nearly empty, so changes that cannot leave a stale flow behind ask
+//! for no walk: above all endpoints that join a service which has some already.
 //!
 //! This holds for every mode that translates service addresses to those of endpoints in the kernel.
 
@@ -26,14 +26,14 @@ use crate::family::Family;
 
 /// Where a flow was sent by its client, as far as services are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
+pub enum FlowTarget {
     /// An address and port of a service.
     Address(SocketAddr),
     /// A port on one of this node's addresses.
     NodePort(u16),
 }
 
-impl From<Frontend> for Target {
+impl From<Frontend> for FlowTarget {
     fn from(frontend: Frontend) -> Self {
         match frontend {
             Frontend::ClusterIp(address)
@@ -44,9 +44,9 @@ impl From<Frontend> for Target {
     }
 }
 
-/// Why a flow must go.
+/// Why a flow is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum StaleReason {
     /// The endpoint it goes to does not answer for the service any more.
     EndpointGone,
     /// It began before the service had endpoints, so it goes to none.
@@ -55,38 +55,37 @@ pub enum Reason {
     ServiceGone,
 }
 
-/// A flow that must go.
+/// A flow that must be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// What it was sent to.
-    pub target: Target,
-    /// Why it must go.
-    pub reason: Reason,
+pub struct StaleFlow {
+    /// The service address that the client used.
+    pub target: FlowTarget,
+    /// Why it is stale.
+    pub reason: StaleReason,
 }
 
-/// What may answer flows to a target.
+/// The endpoints that may answer flows to a target.
 #[derive(Clone, Debug)]
-enum Answers {
+enum Responders {
     /// These endpoints, sorted by address and port; there is at least one.
     From(Arc<[Endpoint]>),
-    /// No service any more; only who really has the address.
-    Nobody,
+    /// No service has the address any more.
+    None,
 }
 
-/// A target that answers differently than before.
+/// A target whose responders changed.
 #[derive(Clone, Debug)]
-struct Changed {
-    answers: Answers,
+struct TargetChange {
+    answers: Responders,
     /// False if endpoints only joined: that makes no flow stale. The change is passed on nevertheless, because a cleanup that is still
     /// pending would remove flows to endpoints that it does not know.
     may_have_stale_flows: bool,
 }
 
-/// Changes by target.
-type Changes = HashMap<Target, Changed>;
+type TargetChanges = HashMap<FlowTarget, TargetChange>;
 
 /// Records a change; the answers of a later change replace earlier ones, and stale flows stay to be looked for.
-fn record(changes: &mut Changes, target: Target, mut change: Changed) {
+fn record_change(changes: &mut TargetChanges, target: FlowTarget, mut change: TargetChange) {
     let earlier = changes.get(&target);
     change.may_have_stale_flows |= earlier.is_some_and(|it| it.may_have_stale_flows);
     changes.insert(target, change);
@@ -94,51 +93,54 @@ fn record(changes: &mut Changes, target: Target, mut change: Changed) {
 
 /// One family's changes for which flows have not been cleaned up yet.
 ///
-/// Every change is noted when it becomes known and settled when the rules for it are in force. So what a failed sync leaves undone is done
+/// Every change is recorded when it becomes known and taken when its rules are applied. So what a failed sync leaves undone is done
 /// after the next one that succeeds.
 #[derive(Clone, Debug, Default)]
-pub struct Owed {
-    changes: Changes,
+pub struct PendingCleanup {
+    changes: TargetChanges,
 }
 
-impl Owed {
-    /// Notes what changed.
-    pub fn note(&mut self, delta: &Delta) {
+impl PendingCleanup {
+    pub fn record(&mut self, delta: &Delta) {
         // What goes before what comes: an address may have moved from one service to another.
         for change in &delta.ports {
             let Some(old) = change.old.as_ref().filter(|old| old.answering.is_some()) else {
                 continue;
             };
-            let kept: HashSet<Target> = targets(change.new.as_deref()).collect();
+            let kept: HashSet<FlowTarget> = targets(change.new.as_deref()).collect();
             for target in targets(Some(old)).filter(|target| !kept.contains(target)) {
-                let gone = Changed {
-                    answers: Answers::Nobody,
+                let gone = TargetChange {
+                    answers: Responders::None,
                     may_have_stale_flows: true,
                 };
-                record(&mut self.changes, target, gone);
+                record_change(&mut self.changes, target, gone);
             }
         }
         for change in &delta.ports {
             if let Some(new) = &change.new {
-                self.note_port(new, change.old.as_deref());
+                self.record_port(new, change.old.as_deref());
             }
         }
     }
 
-    /// Notes everything there is, for when somebody else may have changed the rules: flows that began meanwhile went past them.
-    pub fn note_all(&mut self, desired: &Desired) {
+    /// Records every port, for when another process may have changed the rules: flows that began meanwhile bypassed them.
+    pub fn record_all(&mut self, desired: &Desired) {
         for port in desired.ports.values() {
-            self.note_port(port, None);
+            self.record_port(port, None);
         }
     }
 
-    /// The rules of `desired` are in force: answers with what must be cleaned up now, and forgets it.
-    pub fn settle(&mut self, desired: &Desired, local_addresses: &[IpAddr]) -> Option<Cleanup> {
+    /// Takes the recorded changes, once the rules of `desired` are applied; `None` if there are none.
+    pub fn take_cleanup(
+        &mut self,
+        desired: &Desired,
+        local_addresses: &[IpAddr],
+    ) -> Option<Cleanup> {
         let changes = std::mem::take(&mut self.changes);
         if changes.is_empty() {
             return None;
         }
-        let has_node_ports = changes.keys().any(|t| matches!(t, Target::NodePort(_)));
+        let has_node_ports = changes.keys().any(|t| matches!(t, FlowTarget::NodePort(_)));
         let node_addresses = match &desired.node.node_ports {
             _ if !has_node_ports => HashSet::new(),
             NodePortAddresses::Only(addresses) => addresses.iter().copied().collect(),
@@ -151,24 +153,24 @@ impl Owed {
         })
     }
 
-    fn note_port(&mut self, port: &ServicePort, old: Option<&ServicePort>) {
+    fn record_port(&mut self, port: &ServicePort, old: Option<&ServicePort>) {
         // Without endpoints nothing is stale that was not before, and what was already noted stays so.
         let Some(answering) = port.answering.as_ref().filter(|list| !list.is_empty()) else {
             return;
         };
         let effect = Effect::of(old.and_then(|old| old.answering.as_deref()), answering);
-        let known: HashSet<Target> = targets(old).collect();
+        let known: HashSet<FlowTarget> = targets(old).collect();
         for target in targets(Some(port)) {
             // To an address that was none of the service's before, flows may go anywhere.
             let is_known = known.contains(&target);
             if is_known && effect == Effect::None {
                 continue;
             }
-            let change = Changed {
-                answers: Answers::From(Arc::clone(answering)),
+            let change = TargetChange {
+                answers: Responders::From(Arc::clone(answering)),
                 may_have_stale_flows: !is_known || effect == Effect::MayBeStale,
             };
-            record(&mut self.changes, target, change);
+            record_change(&mut self.changes, target, change);
         }
     }
 }
@@ -200,44 +202,43 @@ impl Effect {
 }
 
 /// Where flows to a port are sent. In which role it has an address makes no difference.
-fn targets(port: Option<&ServicePort>) -> impl Iterator<Item = Target> {
+fn targets(port: Option<&ServicePort>) -> impl Iterator<Item = FlowTarget> {
     let frontends = port.map_or(&[][..], |port| &port.frontends);
-    frontends.iter().copied().map(Target::from)
+    frontends.iter().copied().map(FlowTarget::from)
 }
 
 /// What to look for among one family's UDP flows.
 #[derive(Clone, Debug)]
 pub struct Cleanup {
     family: Family,
-    changes: Changes,
-    /// Where node ports answer. A flow to the same port of another machine is none of our business.
+    changes: TargetChanges,
+    /// Where node ports answer. Flows to the same port of another machine are not ours.
     node_addresses: HashSet<IpAddr>,
 }
 
 impl Cleanup {
-    /// The family.
     pub fn family(&self) -> Family {
         self.family
     }
 
     /// The targets whose flows must be looked at, in no order.
-    pub fn targets(&self) -> impl Iterator<Item = Target> {
-        let stale = |(target, change): (&Target, &Changed)| {
+    pub fn targets(&self) -> impl Iterator<Item = FlowTarget> {
+        let stale = |(target, change): (&FlowTarget, &TargetChange)| {
             let is_stale = change.may_have_stale_flows;
             is_stale.then_some(*target)
         };
         self.changes.iter().filter_map(stale)
     }
 
-    /// Some flow may be stale. Otherwise this is only of use for a cleanup that has not been finished.
-    pub fn needs_look(&self) -> bool {
+    /// Some flow may be stale. Otherwise this only updates a cleanup that is still pending.
+    pub fn may_have_stale_flows(&self) -> bool {
         self.targets().next().is_some()
     }
 
-    /// Adds a later one of the same family; where both know a target, the later is right.
+    /// Merges a later cleanup of the same family, which takes precedence where both know a target.
     pub fn absorb(&mut self, later: Self) {
         for (target, change) in later.changes {
-            record(&mut self.changes, target, change);
+            record_change(&mut self.changes, target, change);
         }
         // One without node ports brings no addresses, and needs none.
         if !later.node_addresses.is_empty() {
@@ -247,33 +248,33 @@ impl Cleanup {
 
     /// A flow that an earlier cleanup takes to be stale is not: it goes to an endpoint that answers again, or answers since.
     pub fn overrules(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> bool {
-        self.find(sent_to).is_some() && self.judge(sent_to, answered_by).is_none()
+        self.find(sent_to).is_some() && self.check_flow(sent_to, answered_by).is_none()
     }
 
-    /// Decides about a UDP flow by where its client sent it and where answers to it come from.
-    pub fn judge(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> Option<Verdict> {
+    /// Whether a UDP flow is stale, given its original destination and the source of its replies.
+    pub fn check_flow(&self, sent_to: SocketAddr, answered_by: SocketAddr) -> Option<StaleFlow> {
         let (target, answers) = self.find(sent_to)?;
         let untranslated = sent_to == answered_by;
         let reason = match answers {
-            Answers::From(endpoints) if is_among(endpoints, answered_by) => return None,
-            Answers::Nobody if untranslated => return None,
-            Answers::From(_) if untranslated => Reason::Untranslated,
-            Answers::From(_) => Reason::EndpointGone,
-            Answers::Nobody => Reason::ServiceGone,
+            Responders::From(endpoints) if is_among(endpoints, answered_by) => return None,
+            Responders::None if untranslated => return None,
+            Responders::From(_) if untranslated => StaleReason::Untranslated,
+            Responders::From(_) => StaleReason::EndpointGone,
+            Responders::None => StaleReason::ServiceGone,
         };
-        Some(Verdict { target, reason })
+        Some(StaleFlow { target, reason })
     }
 
     /// A service's own address goes before a node port, as it does in the rules.
-    fn find(&self, sent_to: SocketAddr) -> Option<(Target, &Answers)> {
-        let address = Target::Address(sent_to);
+    fn find(&self, sent_to: SocketAddr) -> Option<(FlowTarget, &Responders)> {
+        let address = FlowTarget::Address(sent_to);
         if let Some(change) = self.changes.get(&address) {
             return Some((address, &change.answers));
         }
         if !self.node_addresses.contains(&sent_to.ip()) {
             return None;
         }
-        let port = Target::NodePort(sent_to.port());
+        let port = FlowTarget::NodePort(sent_to.port());
         let change = self.changes.get(&port)?;
         Some((port, &change.answers))
     }

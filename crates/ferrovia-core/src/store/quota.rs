@@ -1,7 +1,7 @@
-//! External IPs of the Services of one namespace share a limit.
+//! The quota of external IP frontends that Services of one namespace share.
 //!
-//! The oldest Services have theirs first, then by name, so that the outcome depends on the Services and not on the order in which they come. What is left out
-//! is served as soon as older Services leave room for it.
+//! The oldest Services are served first, then by name, so that the result does not depend on the order of events. What is left out
+//! is served as soon as older Services free their share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::wire::Kind;
 #[derive(Debug)]
 pub(super) struct Quotas {
     limit: usize,
-    namespaces: HashMap<Box<str>, Namespace>,
+    namespaces: HashMap<Box<str>, NamespaceQuota>,
     /// Those in which something changed.
     changed: BTreeSet<Box<str>>,
 }
 
 #[derive(Debug, Default)]
-struct Namespace {
-    /// How many frontends all members want.
+struct NamespaceQuota {
+    /// Frontends requested by all members.
     wanted: usize,
-    /// Some member does not have all it wants.
+    /// Some member gets fewer than it requests.
     is_over: bool,
     members: BTreeMap<Seniority, Member>,
     ages: HashMap<ServiceKey, Seniority>,
@@ -47,7 +47,7 @@ struct Member {
     reported: Option<(usize, usize)>,
 }
 
-/// A Service that has another number of external IPs now.
+/// A Service whose number of served external IPs changed.
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) key: ServiceKey,
@@ -64,14 +64,14 @@ impl Quotas {
         }
     }
 
-    /// A Service as its object says, if it is one that has external IPs.
+    /// A Service in its original form, if it has external IPs.
     pub(super) fn original(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
         let namespace = self.namespaces.get(key.namespace())?;
         let member = namespace.members.get(namespace.ages.get(key)?)?;
         Some(&member.service)
     }
 
-    /// A Service appeared or changed. It is served with all its external IPs until this is settled.
+    /// Adds or updates a Service. It is served with all its external IPs until the next call of `settle`.
     pub(super) fn put(&mut self, service: &Arc<Service>, appeared: u64) {
         let key = &service.key;
         let reported = self.remove(key);
@@ -81,7 +81,7 @@ impl Quotas {
         let age = Seniority {
             is_unknown: service.created.is_none(),
             created: service.created,
-            // The order in which we hear of Services counts only where nothing else is known.
+            // The order of appearance counts only without a creation time.
             appeared: if service.created.is_none() {
                 appeared
             } else {
@@ -101,7 +101,7 @@ impl Quotas {
         self.changed.insert(key.namespace().into());
     }
 
-    /// A Service has gone. What was last reported of it.
+    /// Removes a Service and returns what was last reported about it.
     pub(super) fn remove(&mut self, key: &ServiceKey) -> Option<(usize, usize)> {
         let namespace = self.namespaces.get_mut(key.namespace())?;
         let age = namespace.ages.remove(key)?;
@@ -116,7 +116,7 @@ impl Quotas {
         member.reported
     }
 
-    /// Settles who has how many, once for all changes since the last time.
+    /// Distributes the quota, once for all changes since the last call.
     pub(super) fn settle(&mut self) -> (Vec<Grant>, Vec<Warning>) {
         let (mut grants, mut warnings) = (Vec::new(), Vec::new());
         for name in std::mem::take(&mut self.changed) {
@@ -128,7 +128,7 @@ impl Quotas {
     }
 }
 
-impl Namespace {
+impl NamespaceQuota {
     fn settle(&mut self, limit: usize, grants: &mut Vec<Grant>, warnings: &mut Vec<Warning>) {
         if self.wanted <= limit && !self.is_over {
             return;
@@ -170,7 +170,7 @@ impl Member {
     fn warning(&self, wanted: usize, limit: usize) -> Vec<Warning> {
         let mut warnings = Warnings::new(Kind::Service, self.service.key.as_str());
         let problem = format!(
-            "the external IPs in this namespace make {wanted} frontends, and the limit is {limit}; only {} of this Service's {} addresses are served",
+            "external IPs in this namespace need {wanted} frontends, the limit is {limit}; only {} of {} addresses of this Service are served",
             self.granted,
             self.service.external_ip_count(),
         );
@@ -179,7 +179,7 @@ impl Member {
     }
 }
 
-/// How many pairs of an external IP and a port a Service wants.
+/// How many pairs of an external IP and a port a Service requests.
 fn frontends(service: &Service) -> usize {
     service.external_ip_count() * service.ports.len().max(1)
 }

@@ -1,10 +1,10 @@
-//! Every slice, found by its own name and by its Service.
+//! All EndpointSlices, indexed by name and by Service.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::model::{EndpointSlice, ServiceKey, SliceKey};
 
-/// All slices. Each change notes the services it touches in a set of the caller's.
+/// All slices. Each change adds the services it touches to a set of the caller.
 #[derive(Debug, Default)]
 pub(super) struct SliceIndex {
     by_service: HashMap<ServiceKey, Slices>,
@@ -86,7 +86,7 @@ impl SliceIndex {
         self.forget_if_empty(service);
     }
 
-    /// Nothing is left behind.
+    /// The index is empty.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_service.is_empty() && self.owners.is_empty()
@@ -110,7 +110,7 @@ impl Slices {
             .split_at(self.0.partition_point(|slice| !slice.mirrored))
     }
 
-    /// The slices that count.
+    /// The slices in use: real ones, or mirrored ones where there are none.
     fn in_force(&self) -> &[EndpointSlice] {
         match self.parts() {
             ([], mirrored) => mirrored,

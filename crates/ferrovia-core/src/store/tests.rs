@@ -39,7 +39,7 @@ impl Fixture {
     }
 
     fn ips(&self, service: &str) -> Vec<String> {
-        let key = ServiceKey::new("default", service);
+        let key = ServiceKey::from_checked_names("default", service);
         self.0
             .slices(&key)
             .flat_map(|slice| slice.endpoints.iter().map(|e| e.ip.to_string()))
@@ -50,7 +50,7 @@ impl Fixture {
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn complete_when_services_and_slices_are_listed() {
+fn initial_lists_are_complete_with_services_and_slices() {
     for order in [
         [Kind::Service, Kind::EndpointSlice],
         [Kind::EndpointSlice, Kind::Service],
@@ -58,10 +58,10 @@ fn complete_when_services_and_slices_are_listed() {
         let mut store = Store::new(NODE);
         store.handle(Event::Listed(Kind::Node));
         for kind in order {
-            assert!(!store.is_complete());
+            assert!(!store.initial_lists_done());
             store.handle(Event::Listed(kind));
         }
-        assert!(store.is_complete());
+        assert!(store.initial_lists_done());
     }
 }
 
@@ -164,7 +164,7 @@ fn a_legacy_object_counts_until_there_is_a_real_slice() {
     assert!(
         fixture
             .0
-            .slices(&ServiceKey::new("default", "web"))
+            .slices(&ServiceKey::from_checked_names("default", "web"))
             .all(|slice| slice.mirrored)
     );
     // A real slice of the legacy object's own name does not replace it, it outranks it.
@@ -248,11 +248,11 @@ fn service_cidrs_are_kept_per_object() {
 }
 
 #[test]
-fn services_of_the_first_list_appear_together() {
+fn services_of_the_initial_list_have_the_same_age() {
     let mut store = Store::new(NODE);
     let age = |store: &Store, name: &str| {
         store
-            .age(&ServiceKey::new("default", name))
+            .age(&ServiceKey::from_checked_names("default", name))
             .map(|age| age.appeared)
     };
     store.handle(applied(service("b", "10.0.0.2", json!({}))));
@@ -268,7 +268,7 @@ fn services_of_the_first_list_appear_together() {
 }
 
 #[test]
-fn a_problem_is_told_once() {
+fn a_warning_is_reported_once() {
     let mut store = Store::new(NODE);
     let bad = |ip: &str| applied(service("web", "10.0.0.1", json!({"externalIPs": [ip]})));
     assert_eq!(store.handle(bad("bogus")).len(), 1);
@@ -285,7 +285,7 @@ fn a_problem_is_told_once() {
         namespace: "default".into(),
         name: "web".into(),
     });
-    assert!(store.complaints.is_empty());
+    assert!(store.warning_history.is_empty());
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn hostile_objects_are_refused_with_a_harmless_reason() {
     let warnings = store.handle(applied(service("x\n; drop", "10.0.0.1", json!({}))));
     assert_eq!(
         warnings[0].to_string(),
-        r#"Service default/"x\n; drop": metadata.name: "x\n; drop" is not a valid name; the object is not used"#
+        r#"Service default/"x\n; drop": metadata.name: "x\n; drop" is not a valid name; Service ignored"#
     );
     assert_eq!(store.services().count(), 0);
     // What only looks like another object's key does no harm to it.
@@ -315,7 +315,7 @@ fn names_are_shared() {
         "web",
         json!([endpoint("10.1.0.1", "n9"), endpoint("10.1.0.2", "n9")]),
     )));
-    let key = ServiceKey::new("default", "web");
+    let key = ServiceKey::from_checked_names("default", "web");
     let slice = store.slices(&key).next().unwrap();
     let nodes: Vec<_> = slice
         .endpoints
@@ -333,7 +333,7 @@ fn a_service_and_its_slices_have_one_name_whichever_comes_first() {
     store.handle(applied(slice("b", "last", json!([]))));
     store.handle(applied(service("last", "10.0.0.2", json!({}))));
     for name in ["first", "last"] {
-        let key = ServiceKey::new("default", name);
+        let key = ServiceKey::from_checked_names("default", name);
         let slice = store.slices(&key).next().unwrap();
         let known = store.service(&key).unwrap();
         assert!(std::ptr::eq(slice.service.as_str(), known.key.as_str()));
@@ -341,7 +341,7 @@ fn a_service_and_its_slices_have_one_name_whichever_comes_first() {
 }
 
 #[test]
-fn trigger_times_are_noted_of_changes_after_the_first_list() {
+fn trigger_times_are_recorded_after_the_initial_list() {
     let mut store = Store::new("n1");
     let triggered = |ip: &str, time: &str| {
         let mut value = slice("web-1", "web", vec![endpoint(ip, "n1")]);
@@ -360,7 +360,7 @@ fn trigger_times_are_noted_of_changes_after_the_first_list() {
     store.handle(triggered("10.1.0.2", "2026-01-01T00:00:02Z"));
     store.handle(triggered("10.1.0.3", &"9".repeat(100)));
     let triggers = store.take_touched().triggers;
-    let of_web = &triggers[&ServiceKey::new("default", "web")];
+    let of_web = &triggers[&ServiceKey::from_checked_names("default", "web")];
     assert_eq!(**of_web, [(Family::V4, "2026-01-01T00:00:01Z".into())]);
 
     store.handle(triggered("10.1.0.4", "2026-01-01T00:00:03Z"));

@@ -55,7 +55,7 @@ pub(crate) fn port(n: u8, endpoints: &[Endpoint]) -> ServicePort {
     cluster.sort_unstable();
     ServicePort {
         key: PortKey {
-            service: ServiceKey::new("demo", &format!("s{n}")),
+            service: ServiceKey::from_checked_names("demo", &format!("s{n}")),
             name: "http".into(),
             protocol: Protocol::Tcp,
         },
@@ -77,7 +77,7 @@ pub(crate) fn port(n: u8, endpoints: &[Endpoint]) -> ServicePort {
     }
 }
 
-/// Wants something else, and says what has changed.
+/// Replaces the desired state and returns the delta.
 pub(crate) fn change(
     desired: &mut Desired,
     changes: Vec<(PortKey, Option<ServicePort>)>,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Tracer;
 use super::masquerade::{self, Masquerade};
-use crate::desired::{Endpoint, Explained, ExplainedEndpoint, Standing, Topology};
+use crate::desired::{Endpoint, EndpointSelection, Explained, ExplainedEndpoint, Topology};
 use crate::model::TrafficPolicy;
 
 /// What becomes of one endpoint.
@@ -21,7 +21,7 @@ pub struct EndpointFate {
     /// New connections like this packet may get it.
     pub used: bool,
     /// Why, as a word that stays the same.
-    pub standing: Standing,
+    pub standing: EndpointSelection,
     /// Why, as a sentence.
     pub because: String,
     /// The chance that a client without history gets it, 0 to 1.
@@ -43,8 +43,8 @@ pub(super) fn fates(
     let total: u32 = list.map_or(0, |list| list.iter().map(|e| u32::from(e.weight)).sum());
     let fate = |of: &ExplainedEndpoint| {
         let endpoint = of.endpoint;
-        let standing = of.standing(policy);
-        let used = list.is_some() && standing.is_in();
+        let standing = of.selection(policy);
+        let used = list.is_some() && standing.is_selected();
         EndpointFate {
             address: SocketAddr::new(endpoint.ip, endpoint.port),
             node: of.node.as_deref().map(str::to_owned),
@@ -69,26 +69,26 @@ pub(super) fn fates(
 }
 
 /// Why a list has an endpoint or not, as a sentence.
-pub fn in_words(of: &ExplainedEndpoint, standing: Standing) -> String {
+pub fn in_words(of: &ExplainedEndpoint, standing: EndpointSelection) -> String {
     let text = match standing {
-        Standing::Ready => "ready",
-        Standing::Draining => "terminating, but it answers and no endpoint is ready",
-        Standing::NotReady => "not ready",
-        Standing::Terminating => "terminating, and others are ready",
-        Standing::Gone => "terminating, and does not answer any more",
-        Standing::OtherNode => "meant for clients on other nodes",
-        Standing::OtherZone => {
+        EndpointSelection::Ready => "ready",
+        EndpointSelection::Draining => "terminating, but it answers and no endpoint is ready",
+        EndpointSelection::NotReady => "not ready",
+        EndpointSelection::Terminating => "terminating, and others are ready",
+        EndpointSelection::Gone => "terminating, and does not answer any more",
+        EndpointSelection::OtherNode => "meant for clients on other nodes",
+        EndpointSelection::OtherZone => {
             let zones: Vec<&str> = of.zones.iter().map(|zone| &**zone).collect();
             return format!("meant for zone {}", zones.join(", "));
         }
-        Standing::NotLocal => {
+        EndpointSelection::NotLocal => {
             return match &of.node {
                 Some(node) => format!("on node {node}, not on this one"),
                 None => "not known to be on this node".to_owned(),
             };
         }
-        Standing::NoWeight => "its weight is 0",
-        Standing::ListUnused => "no traffic goes by this policy",
+        EndpointSelection::NoWeight => "its weight is 0",
+        EndpointSelection::ListUnused => "no traffic goes by this policy",
     };
     text.to_owned()
 }

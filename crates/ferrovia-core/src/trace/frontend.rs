@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Tracer;
 use super::mode::LeavesToNodePorts;
-use crate::desired::{Frontend, NoEndpoints, NodePortAddresses, Refusal, ServicePort};
+use crate::desired::{Frontend, NoEndpoints, NodePortAddresses, RefusalAction, ServicePort};
 
 /// What kind of address clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -119,7 +119,7 @@ fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     let refused = port.refusal(wanted).is_some_and(|refusal| {
         let mode = tracer.ground.mode;
         let by_mark = mode.marks_before_dropping()
-            && refusal == Refusal::Reject
+            && refusal == RefusalAction::Reject
             && tracer.desired.node.no_endpoints == NoEndpoints::Drop;
         mode.refuses_node_ports_anywhere() && !by_mark
     });

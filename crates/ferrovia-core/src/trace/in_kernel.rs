@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::{FrontendKind, Trace};
-use crate::dialect::iptables::{SavedRule, Table, parse};
+use crate::dialect::iptables::{SavedRule, SavedTable, parse};
 use crate::dialect::nft;
 use crate::family::Family;
 use crate::model::Protocol;
 use crate::plan::nft::layout::TABLE;
-use crate::plan::nft::view::{FrontendView, Path, View};
+use crate::plan::nft::view::{FrontendPath, KernelFrontend, ServiceTableView};
 
 /// At most so many objects are named.
 const MOST: usize = 100;
@@ -44,10 +44,10 @@ pub fn nft_destination(trace: &Trace) -> (Option<IpAddr>, Protocol, u16) {
 /// The elements and chains of our table that a packet meets, found in the whole of it or in what [`walk`] makes out.
 ///
 /// [`walk`]: crate::plan::nft::walk::walk
-pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject> {
+pub fn nft_objects(trace: &Trace, observed: &nft::NftObserved) -> Vec<KernelObject> {
     let family = nft::keyword(Family::of(trace.packet.destination));
     let (address, protocol, port) = nft_destination(trace);
-    let view = View::of(observed);
+    let view = ServiceTableView::of(observed);
     let addressed = view.frontends.iter().filter(|frontend| {
         frontend.address == address
             && frontend.port == port
@@ -84,7 +84,7 @@ pub fn nft_objects(trace: &Trace, observed: &nft::Observed) -> Vec<KernelObject>
 type Set = (&'static str, &'static str);
 
 /// The set a frontend is in, its element, and the lists it leads to.
-fn told(frontend: &FrontendView, protocol: Protocol) -> (Set, String, Vec<u32>) {
+fn told(frontend: &KernelFrontend, protocol: Protocol) -> (Set, String, Vec<u32>) {
     let key = match frontend.address {
         Some(ip) => format!("{ip} . {protocol} . {}", frontend.port),
         None => format!("{protocol} . {}", frontend.port),
@@ -104,7 +104,7 @@ fn told(frontend: &FrontendView, protocol: Protocol) -> (Set, String, Vec<u32>) 
     };
     let service = &frontend.service;
     match frontend.path {
-        Path::List { list, masquerade } => {
+        FrontendPath::List { list, masquerade } => {
             let masquerade = if masquerade { ", masqueraded" } else { "" };
             (
                 served,
@@ -112,7 +112,7 @@ fn told(frontend: &FrontendView, protocol: Protocol) -> (Set, String, Vec<u32>) 
                 vec![list],
             )
         }
-        Path::BySource { inside, outside } => {
+        FrontendPath::BySource { inside, outside } => {
             let name = |list: Option<u32>| list.map_or("none".to_owned(), |l| format!("{l:#x}"));
             let text = format!(
                 "{key} : list {} for pods and this node, {} for others \"{service}\"",
@@ -121,8 +121,8 @@ fn told(frontend: &FrontendView, protocol: Protocol) -> (Set, String, Vec<u32>) 
             );
             (served, text, inside.into_iter().chain(outside).collect())
         }
-        Path::Rejected => (rejected, format!("{key} \"{service}\""), Vec::new()),
-        Path::Dropped => (dropped, format!("{key} \"{service}\""), Vec::new()),
+        FrontendPath::Rejected => (rejected, format!("{key} \"{service}\""), Vec::new()),
+        FrontendPath::Dropped => (dropped, format!("{key} \"{service}\""), Vec::new()),
     }
 }
 
@@ -182,7 +182,7 @@ fn is_shared(chain: &str) -> bool {
 
 /// The rules of the chains that a rule leads to, each chain once.
 fn follow(
-    table: &Table<'_>,
+    table: &SavedTable<'_>,
     from: &SavedRule<'_>,
     seen: &mut BTreeSet<String>,
     objects: &mut Vec<KernelObject>,
@@ -213,6 +213,6 @@ fn follow(
     }
 }
 
-fn object(table: &Table<'_>, rule: &SavedRule<'_>) -> KernelObject {
+fn object(table: &SavedTable<'_>, rule: &SavedRule<'_>) -> KernelObject {
     KernelObject::new(format!("{} {}", table.name, rule.chain), rule.args)
 }

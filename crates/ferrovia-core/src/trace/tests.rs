@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::desired::{LocalSetting, NodePortSetting, Settings, Standing};
+use crate::desired::{EndpointSelection, LocalSetting, NodePortSetting, NodeSettings};
 use crate::family::PerFamily;
 use crate::model::Protocol;
-use crate::testing::{NODE, World, endpoint, merge, service, settings, slice};
+use crate::testing::{NODE, TestCluster, endpoint, merge, service, settings, slice};
 
 const NFT: TraceMode = TraceMode::Nftables {
     localhost_node_ports: PerFamily {
@@ -23,14 +23,14 @@ const IPTABLES: TraceMode = TraceMode::Iptables {
 };
 
 /// A node with a pod range and two addresses, and these objects.
-fn world(objects: impl IntoIterator<Item = Value>) -> World {
+fn world(objects: impl IntoIterator<Item = Value>) -> TestCluster {
     world_with(&["198.51.100.10/32"], objects)
 }
 
 /// The same with node ports on other addresses.
-fn world_with(node_ports: &[&str], objects: impl IntoIterator<Item = Value>) -> World {
+fn world_with(node_ports: &[&str], objects: impl IntoIterator<Item = Value>) -> TestCluster {
     let node_ports = node_ports.iter().map(|net| net.parse().unwrap());
-    let mut world = World::new(Settings {
+    let mut world = TestCluster::new(NodeSettings {
         local: LocalSetting::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]),
         node_ports: NodePortSetting::Cidrs(node_ports.collect()),
         ..settings()
@@ -49,7 +49,7 @@ fn world_with(node_ports: &[&str], objects: impl IntoIterator<Item = Value>) -> 
     world
 }
 
-fn ask(world: &World, mode: TraceMode, from: &str, to: &str) -> Trace {
+fn ask(world: &TestCluster, mode: TraceMode, from: &str, to: &str) -> Trace {
     let ground = Ground {
         builder: &world.builder,
         store: &world.store,
@@ -125,7 +125,7 @@ fn an_endpoint_in_the_node_s_own_network_sees_the_sender() {
     let mut objects = web(json!({}));
     objects[1] = host("198.51.100.10", NODE);
     let here = world(objects.clone());
-    let seen = |world: &World, mode, from| {
+    let seen = |world: &TestCluster, mode, from| {
         let trace = ask(world, mode, from, "198.51.100.10:30080");
         assert_eq!(used(&trace).len(), 1);
         trace.endpoints[0].masquerade
@@ -298,7 +298,7 @@ fn weights_and_readiness_of_endpoints() {
         ["10.244.2.3:8080 0.75", "10.244.2.4:8080 0.25"]
     );
     let standings: Vec<_> = trace.endpoints.iter().map(|e| e.standing).collect();
-    use Standing::{NoWeight, NotReady, Ready, Terminating};
+    use EndpointSelection::{NoWeight, NotReady, Ready, Terminating};
     assert_eq!(standings, [NotReady, Terminating, Ready, Ready, NoWeight]);
 }
 
@@ -412,7 +412,7 @@ fn bound_portals_turn_away_whom_they_have_heard() {
         ]);
         world(objects)
     };
-    let ask = |world: &World, from: &str, to: &str| ask(world, BOUND, from, to).outcome;
+    let ask = |world: &TestCluster, from: &str, to: &str| ask(world, BOUND, from, to).outcome;
     let few = balanced(json!(["192.0.2.0/28"]));
     assert_eq!(ask(&few, "192.0.2.9", "203.0.113.1:80"), Outcome::Delivered);
     assert_eq!(ask(&few, "192.0.2.77", "203.0.113.1:80"), Outcome::Refused);
@@ -429,7 +429,7 @@ fn bound_portals_turn_away_whom_they_have_heard() {
 
 #[test]
 fn bound_portals_cannot_tell_pods_by_their_interface() {
-    let mut world = World::new(Settings {
+    let mut world = TestCluster::new(NodeSettings {
         local: LocalSetting::InterfacePrefix("veth".to_owned()),
         ..settings()
     });
@@ -447,7 +447,7 @@ fn bound_portals_cannot_tell_pods_by_their_interface() {
 #[test]
 fn bound_portals_masquerade_nothing_that_passes_by() {
     let pods = "10.244.0.0/16".parse().unwrap();
-    let world = World::new(Settings {
+    let world = TestCluster::new(NodeSettings {
         local: LocalSetting::ClusterCidr(vec![pods]),
         egress_except: Some(vec![pods]),
         ..settings()

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::frontend::Found;
 use super::{Cause, Outcome, Place, Trace, Tracer, policy_name};
-use crate::desired::{Explained, NoEndpoints, Refusal, ServicePort, Standing};
+use crate::desired::{EndpointSelection, Explained, NoEndpoints, RefusalAction, ServicePort};
 use crate::model::{Algorithm, Protocol, TrafficPolicy};
 
 impl Tracer<'_> {
@@ -111,7 +111,7 @@ impl Tracer<'_> {
                     self.ground.mode.name()
                 ),
             ),
-            Some(Refusal::Reject) => {
+            Some(RefusalAction::Reject) => {
                 let outcome = match self.desired.node.no_endpoints {
                     NoEndpoints::Drop if !self.only_listens() => Outcome::Dropped,
                     NoEndpoints::Drop | NoEndpoints::Reject => Outcome::Refused,
@@ -119,7 +119,7 @@ impl Tracer<'_> {
                 let because = format!("{key} has no usable endpoint anywhere");
                 self.answer(outcome, Cause::NoEndpoints, because)
             }
-            Some(Refusal::Drop) => {
+            Some(RefusalAction::Drop) => {
                 // Somebody listens there for those inside.
                 let is_gated = self.ground.mode.tells_after_accepting()
                     && !found.frontend.is_internal()
@@ -161,8 +161,8 @@ impl Tracer<'_> {
         let plural = if count == 1 { "endpoint" } else { "endpoints" };
         // A list holds either ready endpoints or, for want of those, draining ones.
         let draining = explained.is_some_and(|explained| {
-            let mut standings = explained.endpoints.iter().map(|e| e.standing(policy));
-            standings.any(|standing| standing == Standing::Draining)
+            let mut standings = explained.endpoints.iter().map(|e| e.selection(policy));
+            standings.any(|standing| standing == EndpointSelection::Draining)
         });
         if draining {
             let because = format!(
@@ -179,7 +179,7 @@ impl Tracer<'_> {
     /// What the node itself sends to external addresses passes some modes' refusals by, unless it comes back in by loopback.
     fn is_refusal_covered(&self, found: &Found<'_>) -> bool {
         let dropped_early = self.desired.node.no_endpoints == NoEndpoints::Drop
-            && found.port.refusal(found.frontend) == Some(Refusal::Reject);
+            && found.port.refusal(found.frontend) == Some(RefusalAction::Reject);
         found.frontend.is_internal()
             || self.is_local()
             || !self.is_from_node()

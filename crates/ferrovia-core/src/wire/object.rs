@@ -5,20 +5,15 @@ use super::{EndpointSlice, Endpoints, Metadata, Node, Service, ServiceCidr};
 /// Any object the proxy cares about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
-    /// A Service.
     Service(Service),
-    /// An EndpointSlice.
     EndpointSlice(EndpointSlice),
     /// A legacy Endpoints object.
     Endpoints(Endpoints),
-    /// A Node.
     Node(Node),
-    /// A ServiceCIDR.
     ServiceCidr(ServiceCidr),
 }
 
 impl Object {
-    /// The object's kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Service(_) => Kind::Service,
@@ -29,7 +24,6 @@ impl Object {
         }
     }
 
-    /// The object's metadata.
     pub fn metadata(&self) -> &Metadata {
         match self {
             Self::Service(o) => &o.metadata,
@@ -44,20 +38,15 @@ impl Object {
 /// The kinds of [`Object`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A Service.
     Service,
-    /// An EndpointSlice.
     EndpointSlice,
     /// A legacy Endpoints object.
     Endpoints,
-    /// A Node.
     Node,
-    /// A ServiceCIDR.
     ServiceCidr,
 }
 
 impl Kind {
-    /// Every kind.
     pub const ALL: [Self; 5] = [
         Self::Service,
         Self::EndpointSlice,

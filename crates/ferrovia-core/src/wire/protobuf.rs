@@ -4,11 +4,6 @@
 //! writes fields without a value as empty ones, so an empty text and an absent one mean the same, unless the field is an `Option` here.
 //! The messages can also be made of JSON, which the test server uses to answer in protobuf.
 
-#![allow(
-    missing_docs,
-    reason = "names and meanings are those of the structs of wire and of the API reference"
-)]
-
 mod convert;
 mod time;
 
@@ -27,7 +22,6 @@ pub const MAGIC: [u8; 4] = *b"k8s\0";
 pub struct EnvelopeMessage {
     #[prost(message, optional, tag = "1")]
     pub type_meta: Option<TypeMessage>,
-    /// The encoded object.
     #[prost(bytes = "vec", tag = "2")]
     pub raw: Vec<u8>,
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{SocketAddr, SocketAddrV4};
 
-use ferrovia_core::plan::conntrack::{Cleanup, Reason, Verdict};
+use ferrovia_core::plan::conntrack::{Cleanup, StaleFlow, StaleReason};
 
 use super::plan::{Table, looks};
 use super::table::{Deleter, Reader, SentTo};
@@ -26,7 +26,7 @@ const CROWDS: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Stale {
     /// Why.
-    pub verdict: Verdict,
+    pub verdict: StaleFlow,
     /// Where its client sends packets.
     pub sent_to: SocketAddr,
     /// Where answers come from.
@@ -51,11 +51,11 @@ impl Removed {
         self.endpoint_gone + self.untranslated + self.service_gone
     }
 
-    fn add(&mut self, reason: Reason, count: usize) {
+    fn add(&mut self, reason: StaleReason, count: usize) {
         *match reason {
-            Reason::EndpointGone => &mut self.endpoint_gone,
-            Reason::Untranslated => &mut self.untranslated,
-            Reason::ServiceGone => &mut self.service_gone,
+            StaleReason::EndpointGone => &mut self.endpoint_gone,
+            StaleReason::Untranslated => &mut self.untranslated,
+            StaleReason::ServiceGone => &mut self.service_gone,
         } += count;
     }
 }
@@ -153,7 +153,7 @@ impl<'a> Round<'a> {
         let mut failure = None;
         let (family, cleanup) = (self.cleanup.family(), self.cleanup);
         reader.each(family, sent_to, |flow| {
-            let Some(verdict) = cleanup.judge(flow.sent_to, flow.answered_by) else {
+            let Some(verdict) = cleanup.check_flow(flow.sent_to, flow.answered_by) else {
                 return;
             };
             let stale = Stale {

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use ferrovia_core::plan::conntrack::Target;
+use ferrovia_core::plan::conntrack::FlowTarget;
 
 use super::table::SentTo;
 use crate::survey::flows;
@@ -53,7 +53,7 @@ impl Table {
 }
 
 /// What the kernel is asked for: every flow to one of the targets is in one of the answers. Nothing if there is no flow at all.
-pub(super) fn looks(targets: impl Iterator<Item = Target>, table: Table) -> BTreeSet<SentTo> {
+pub(super) fn looks(targets: impl Iterator<Item = FlowTarget>, table: Table) -> BTreeSet<SentTo> {
     if table.entries == 0 {
         return BTreeSet::new();
     }
@@ -74,17 +74,17 @@ pub(super) fn looks(targets: impl Iterator<Item = Target>, table: Table) -> BTre
     cheapest.map(|(_, looks)| looks).unwrap_or_default()
 }
 
-fn place(target: Target) -> SentTo {
+fn place(target: FlowTarget) -> SentTo {
     match target {
-        Target::Address(SocketAddr::V4(place)) => SentTo::V4(place),
+        FlowTarget::Address(SocketAddr::V4(place)) => SentTo::V4(place),
         other => port(other),
     }
 }
 
-fn port(target: Target) -> SentTo {
+fn port(target: FlowTarget) -> SentTo {
     match target {
-        Target::Address(place) => SentTo::Port(place.port()),
-        Target::NodePort(port) => SentTo::Port(port),
+        FlowTarget::Address(place) => SentTo::Port(place.port()),
+        FlowTarget::NodePort(port) => SentTo::Port(port),
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     const LISTS: usize = 262_144;
 
-    fn asked(targets: &[Target], entries: usize) -> Vec<SentTo> {
+    fn asked(targets: &[FlowTarget], entries: usize) -> Vec<SentTo> {
         let table = Table {
             lists: LISTS,
             entries,
@@ -102,8 +102,8 @@ mod tests {
         looks(targets.iter().copied(), table).into_iter().collect()
     }
 
-    fn to(text: &str) -> Target {
-        Target::Address(text.parse().unwrap())
+    fn to(text: &str) -> FlowTarget {
+        FlowTarget::Address(text.parse().unwrap())
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(asked(&[to("10.0.0.1:53")], entries), [SentTo::V4(place)]);
             assert_eq!(asked(&[to("[fd00::1]:53")], entries), [SentTo::Port(53)]);
             assert_eq!(
-                asked(&[Target::NodePort(30053)], entries),
+                asked(&[FlowTarget::NodePort(30053)], entries),
                 [SentTo::Port(30053)]
             );
         }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn small_table_is_walked_once() {
-        let two = [to("10.0.0.1:53"), Target::NodePort(30053)];
+        let two = [to("10.0.0.1:53"), FlowTarget::NodePort(30053)];
         assert_eq!(asked(&two, 1000), [SentTo::Anywhere]);
         let same_port = [to("10.0.0.1:53"), to("10.0.0.2:53")];
         assert_eq!(asked(&same_port, 1000), [SentTo::Port(53)]);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn large_table_is_walked_a_few_times_rather_than_copied() {
-        let mut targets = vec![to("10.0.0.1:53"), Target::NodePort(30053)];
+        let mut targets = vec![to("10.0.0.1:53"), FlowTarget::NodePort(30053)];
         assert_eq!(asked(&targets, 500_000).len(), 2);
         targets.extend((1..100).map(|n| to(&format!("10.0.1.{n}:53"))));
         let ports = [SentTo::Port(53), SentTo::Port(30053)];

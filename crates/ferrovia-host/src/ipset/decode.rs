@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ferrovia_core::dialect::ipset::{Entry, Kind, Set, SetName};
+use ferrovia_core::dialect::ipset::{IpsetEntry, IpsetName, IpsetType, ObservedIpset};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ipnet::IpNet;
@@ -13,7 +13,7 @@ use crate::netlink::{Attr, Attrs, Message};
 
 /// What a listing says of a set besides its entries.
 pub(super) struct Head {
-    pub(super) name: SetName,
+    pub(super) name: IpsetName,
     /// How many entries there are.
     pub(super) count: usize,
 }
@@ -23,7 +23,7 @@ pub(super) fn head(message: &Message<'_>) -> Option<Head> {
     let attrs = Attrs::of(message, HEADER.len());
     let header = attrs.get(attr::DATA)?.nested();
     Some(Head {
-        name: SetName::new(attrs.get(attr::SET)?.text()?)?,
+        name: IpsetName::new(attrs.get(attr::SET)?.text()?)?,
         count: header.get(data::COUNT)?.be32()? as usize,
     })
 }
@@ -32,10 +32,10 @@ pub(super) fn head(message: &Message<'_>) -> Option<Head> {
 pub(super) fn collect(sets: &mut Sets, message: &Message<'_>) {
     let attrs = Attrs::of(message, HEADER.len());
     let name = attrs.get(attr::SET).and_then(Attr::text);
-    let Some(name) = name.and_then(SetName::new) else {
+    let Some(name) = name.and_then(IpsetName::new) else {
         return;
     };
-    let set = sets.entry(name).or_insert_with(|| Set {
+    let set = sets.entry(name).or_insert_with(|| ObservedIpset {
         kind: None,
         max: 0,
         entries: Default::default(),
@@ -63,17 +63,17 @@ pub(super) fn collect(sets: &mut Sets, message: &Message<'_>) {
     }
 }
 
-fn known_kind(name: &str, family: Option<u8>) -> Option<Kind> {
+fn known_kind(name: &str, family: Option<u8>) -> Option<IpsetType> {
     let family = match family.map(libc::c_int::from) {
         Some(libc::AF_INET6) => Family::V6,
         // Sets of ports have none, and then it does not matter.
         _ => Family::V4,
     };
-    Kind::from_type_name(name, family)
+    IpsetType::from_type_name(name, family)
 }
 
 /// An entry of a kind; `None` if it is none that we could have made.
-fn read_entry(kind: Kind, attrs: Attrs<'_>) -> Option<Entry> {
+fn read_entry(kind: IpsetType, attrs: Attrs<'_>) -> Option<IpsetEntry> {
     let ip = |kind| {
         let inner = attrs.get(kind)?.nested();
         inner
@@ -87,16 +87,16 @@ fn read_entry(kind: Kind, attrs: Attrs<'_>) -> Option<Entry> {
         Protocol::ALL.into_iter().find(|p| p.number() == number)
     };
     let entry = match kind {
-        Kind::Port => Entry::Port(port()?),
-        Kind::Ip(_) => Entry::Ip(ip(data::IP)?),
-        Kind::IpPort(_) => Entry::IpPort(ip(data::IP)?, protocol()?, port()?),
-        Kind::IpPortIp(_) => {
-            Entry::IpPortIp(ip(data::IP)?, protocol()?, port()?, ip(data::OTHER_IP)?)
+        IpsetType::Port => IpsetEntry::Port(port()?),
+        IpsetType::Ip(_) => IpsetEntry::Ip(ip(data::IP)?),
+        IpsetType::IpPort(_) => IpsetEntry::IpPort(ip(data::IP)?, protocol()?, port()?),
+        IpsetType::IpPortIp(_) => {
+            IpsetEntry::IpPortIp(ip(data::IP)?, protocol()?, port()?, ip(data::OTHER_IP)?)
         }
-        Kind::IpPortNet(_) => {
+        IpsetType::IpPortNet(_) => {
             let other = ip(data::OTHER_IP)?;
             let net = network(other, attrs.get(data::OTHER_PREFIX).and_then(Attr::u8))?;
-            Entry::IpPortNet(ip(data::IP)?, protocol()?, port()?, net)
+            IpsetEntry::IpPortNet(ip(data::IP)?, protocol()?, port()?, net)
         }
     };
     entry.is_of(kind).then_some(entry)

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ferrovia_core::dialect::ipset::{Entry, Kind, Op, SetName};
+use ferrovia_core::dialect::ipset::{IpsetEntry, IpsetName, IpsetOp, IpsetType};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 
@@ -14,7 +14,7 @@ const HASH_SIZE: u32 = 1024;
 
 /// A change as a request.
 pub(super) struct Change<'a> {
-    pub(super) op: &'a Op,
+    pub(super) op: &'a IpsetOp,
     /// Which revision of its kind a set to be made gets.
     pub(super) revision: u8,
 }
@@ -22,34 +22,34 @@ pub(super) struct Change<'a> {
 impl Request for Change<'_> {
     fn kind(&self) -> u16 {
         match self.op {
-            Op::Create { .. } => msg::CREATE,
-            Op::Add(..) => msg::ADD,
-            Op::Delete(..) => msg::DELETE,
-            Op::Swap(..) => msg::SWAP,
-            Op::Destroy(_) => msg::DESTROY,
+            IpsetOp::Create { .. } => msg::CREATE,
+            IpsetOp::Add(..) => msg::ADD,
+            IpsetOp::Delete(..) => msg::DELETE,
+            IpsetOp::Swap(..) => msg::SWAP,
+            IpsetOp::Destroy(_) => msg::DESTROY,
         }
     }
 
     fn flags(&self) -> u16 {
         match self.op {
-            Op::Create { .. } => flags::CREATE | flags::EXCL,
+            IpsetOp::Create { .. } => flags::CREATE | flags::EXCL,
             // We want to be told that there was nothing to do, to know how many entries there are.
-            Op::Add(..) | Op::Delete(..) => flags::EXCL,
-            Op::Swap(..) | Op::Destroy(_) => 0,
+            IpsetOp::Add(..) | IpsetOp::Delete(..) => flags::EXCL,
+            IpsetOp::Swap(..) | IpsetOp::Destroy(_) => 0,
         }
     }
 
     fn write(&self, w: &mut Writer) {
         head(w);
         match self.op {
-            Op::Create { set, kind, max } => create(w, set, *kind, *max, self.revision),
-            Op::Add(set, entry) | Op::Delete(set, entry) => {
+            IpsetOp::Create { set, kind, max } => create(w, set, *kind, *max, self.revision),
+            IpsetOp::Add(set, entry) | IpsetOp::Delete(set, entry) => {
                 w.text(attr::SET, set.as_str());
                 w.nested(attr::DATA, |w| write_entry(w, entry));
             }
             // Without a name this means all sets, but a name is never empty.
-            Op::Destroy(set) => w.text(attr::SET, set.as_str()),
-            Op::Swap(one, other) => {
+            IpsetOp::Destroy(set) => w.text(attr::SET, set.as_str()),
+            IpsetOp::Swap(one, other) => {
                 w.text(attr::SET, one.as_str());
                 w.text(attr::OTHER_SET, other.as_str());
             }
@@ -64,7 +64,7 @@ pub(super) fn head(w: &mut Writer) {
 }
 
 /// The kernel's number for the family of a kind's addresses.
-pub(super) fn family_number(kind: Kind) -> u8 {
+pub(super) fn family_number(kind: IpsetType) -> u8 {
     match kind.family() {
         None => libc::AF_UNSPEC as u8,
         Some(Family::V4) => libc::AF_INET as u8,
@@ -72,13 +72,13 @@ pub(super) fn family_number(kind: Kind) -> u8 {
     }
 }
 
-fn create(w: &mut Writer, set: &SetName, kind: Kind, max: u32, revision: u8) {
+fn create(w: &mut Writer, set: &IpsetName, kind: IpsetType, max: u32, revision: u8) {
     w.text(attr::SET, set.as_str());
     w.text(attr::TYPE, kind.type_name());
     w.bytes(attr::REVISION, &[revision]);
     w.bytes(attr::FAMILY, &[family_number(kind)]);
     w.nested(attr::DATA, |w| match kind {
-        Kind::Port => {
+        IpsetType::Port => {
             be16(w, data::PORT, 0);
             be16(w, data::PORT_TO, u16::MAX);
         }
@@ -89,20 +89,20 @@ fn create(w: &mut Writer, set: &SetName, kind: Kind, max: u32, revision: u8) {
     });
 }
 
-fn write_entry(w: &mut Writer, entry: &Entry) {
+fn write_entry(w: &mut Writer, entry: &IpsetEntry) {
     match entry {
-        Entry::Ip(ip) => write_ip(w, data::IP, *ip),
-        Entry::IpPort(ip, protocol, port) => ip_and_port(w, *ip, *protocol, *port),
-        Entry::IpPortIp(ip, protocol, port, other) => {
+        IpsetEntry::Ip(ip) => write_ip(w, data::IP, *ip),
+        IpsetEntry::IpPort(ip, protocol, port) => ip_and_port(w, *ip, *protocol, *port),
+        IpsetEntry::IpPortIp(ip, protocol, port, other) => {
             ip_and_port(w, *ip, *protocol, *port);
             write_ip(w, data::OTHER_IP, *other);
         }
-        Entry::IpPortNet(ip, protocol, port, net) => {
+        IpsetEntry::IpPortNet(ip, protocol, port, net) => {
             ip_and_port(w, *ip, *protocol, *port);
             write_ip(w, data::OTHER_IP, net.network());
             w.bytes(data::OTHER_PREFIX, &[net.prefix_len()]);
         }
-        Entry::Port(port) => be16(w, data::PORT, *port),
+        IpsetEntry::Port(port) => be16(w, data::PORT, *port),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a set could not be read or changed.
 
-use ferrovia_core::dialect::ipset::Op;
+use ferrovia_core::dialect::ipset::IpsetOp;
 
 use super::uapi::error;
 use crate::netlink::{self, Refusal, and_more};
@@ -43,7 +43,7 @@ pub enum Error {
     #[error("ipset {op}: {}{}", words(.refusal), and_more(*.others))]
     Refused {
         /// The first change that was refused.
-        op: Op,
+        op: IpsetOp,
         /// The kernel's word.
         refusal: Refusal,
         /// How many others were refused.

@@ -1,6 +1,6 @@
 //! ipset over netlink: no program is started to change a set.
 //!
-//! What is to be changed is decided by planners in the core, whose [`Op`]s print as lines of `ipset restore`. A batch of them is sent in one
+//! What is to be changed is decided by planners in the core, whose [`IpsetOp`]s print as lines of `ipset restore`. A batch of them is sent in one
 //! go; it is not a transaction, and after a failure the sets are what the accepted changes made of them.
 
 mod decode;
@@ -10,7 +10,7 @@ mod uapi;
 
 use std::collections::BTreeMap;
 
-use ferrovia_core::dialect::ipset::{Kind, Op, Set, SetName};
+use ferrovia_core::dialect::ipset::{IpsetName, IpsetOp, IpsetType, ObservedIpset};
 
 use self::encode::Change;
 use self::uapi::{HEADER, VERSION, attr, error as errno, msg};
@@ -19,14 +19,14 @@ use crate::netlink::{self, Attr, Attrs, Protocol, Socket};
 pub use error::Error;
 
 /// Sets by name.
-pub type Sets = BTreeMap<SetName, Set>;
+pub type Sets = BTreeMap<IpsetName, ObservedIpset>;
 
 /// A connection to ipset in the network namespace it was opened in.
 #[derive(Debug)]
 pub struct Ipset {
     socket: Socket,
     /// Which revision sets of a kind get, asked once for each.
-    revisions: BTreeMap<Kind, u8>,
+    revisions: BTreeMap<IpsetType, u8>,
 }
 
 impl Ipset {
@@ -59,11 +59,11 @@ impl Ipset {
     ///
     /// # Errors
     /// [`Error::Refused`] names the first change that was refused. The kernel went on with the others.
-    pub fn apply(&mut self, ops: &[Op]) -> Result<Vec<usize>, Error> {
+    pub fn apply(&mut self, ops: &[IpsetOp]) -> Result<Vec<usize>, Error> {
         let mut requests = Vec::with_capacity(ops.len());
         for op in ops {
             let revision = match op {
-                Op::Create { kind, .. } => self.revision(*kind)?,
+                IpsetOp::Create { kind, .. } => self.revision(*kind)?,
                 _ => 0,
             };
             requests.push(Change { op, revision });
@@ -104,7 +104,7 @@ impl Ipset {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn sizes(&mut self) -> Result<BTreeMap<SetName, usize>, Error> {
+    pub fn sizes(&mut self) -> Result<BTreeMap<IpsetName, usize>, Error> {
         self.socket
             .dump(
                 msg::LIST,
@@ -121,14 +121,14 @@ impl Ipset {
 
     /// Which revision of a kind is used: the oldest that can do what we need, because tools on the node may be older than the kernel and
     /// could not print a newer one.
-    fn revision(&mut self, kind: Kind) -> Result<u8, Error> {
+    fn revision(&mut self, kind: IpsetType) -> Result<u8, Error> {
         if let Some(revision) = self.revisions.get(&kind) {
             return Ok(*revision);
         }
         // The first with SCTP.
         let wanted = match kind {
-            Kind::Ip(_) | Kind::Port => 0,
-            Kind::IpPort(_) | Kind::IpPortIp(_) | Kind::IpPortNet(_) => 1,
+            IpsetType::Ip(_) | IpsetType::Port => 0,
+            IpsetType::IpPort(_) | IpsetType::IpPortIp(_) | IpsetType::IpPortNet(_) => 1,
         };
         let asked = self.socket.ask(
             msg::TYPE,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::dialect::iptables::{Restore, TableName};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::iptables::{CANARY, Observed, fixed_names};
+use ferrovia_core::plan::iptables::{CANARY, IptablesObserved, fixed_names};
 
 use super::counters::{Counter, Counters};
 use super::lock::{Lock, LockError, LockUsage};
@@ -200,11 +200,11 @@ impl IptablesApplier {
 }
 
 impl Applier for IptablesApplier {
-    type Observed = Observed;
+    type Observed = IptablesObserved;
     type Plan = Restore;
     type Error = Error;
 
-    fn observe(&mut self) -> Result<Observed, Error> {
+    fn observe(&mut self) -> Result<IptablesObserved, Error> {
         if !self.counters.is_empty() {
             let mut counters = Counters::open().map_err(Error::Counters)?;
             for counter in &self.counters {
@@ -221,7 +221,7 @@ impl Applier for IptablesApplier {
             save += &self.save_known_chains(table)?;
             self.compare_at = Some(Instant::now() + RARELY);
         }
-        Ok(Observed { save })
+        Ok(IptablesObserved { save })
     }
 
     fn apply(&mut self, plan: &Restore) -> Result<bool, Error> {
@@ -280,7 +280,7 @@ fn refused_line(error: &exec::Error, plan: &Restore) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrovia_core::dialect::iptables::Section;
+    use ferrovia_core::dialect::iptables::RestoreSection;
     use ferrovia_core::family::Family;
 
     /// Where nothing was read at first, reading all the rest right after it was written would keep the first changes waiting.
@@ -298,7 +298,7 @@ mod tests {
         let tool = Tool::find(path, Family::V4, Backend::Nft).unwrap();
         let mut applier = IptablesApplier::new(tool);
         applier.observe().unwrap();
-        let mut section = Section::new(TableName::Nat);
+        let mut section = RestoreSection::new(TableName::Nat);
         section.fill("KUBE-SERVICES", &[]);
         let mut plan = Restore::default();
         plan.push(section);

@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use ferrovia_core::dialect::iptables::{
-    self, KERNEL_TABLES, KernelRemoval, Removal, is_kube_proxys, leftovers_in_kernel,
+    self, KERNEL_TABLES, KernelRemoval, LeftoverRemoval, is_kube_proxys, leftovers_in_kernel,
 };
 use ferrovia_core::family::Family;
 
@@ -332,7 +332,7 @@ fn look_by(tool: &Tool, is_ours: IsOurs, action: Action) -> Result<Found, Failur
     })
 }
 
-fn remove(tool: &Tool, removal: &Removal<'_>) -> Result<(), exec::Error> {
+fn remove(tool: &Tool, removal: &LeftoverRemoval<'_>) -> Result<(), exec::Error> {
     if tool.backend == Backend::Legacy {
         Lock::new(Duration::ZERO).tell_if_held();
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ferrovia_core::dialect::ipset::SetName;
+use ferrovia_core::dialect::ipset::IpsetName;
 use ferrovia_core::dialect::iptables::TableName;
-use ferrovia_core::dialect::ipvs::{Op, Removal, ServerKey};
+use ferrovia_core::dialect::ipvs::{DestinationRemoval, IpvsOp, VirtualServerKey};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::ipvs::{AddressOp, DEVICE, IpvsPlan, Observed, Step};
+use ferrovia_core::plan::ipvs::{AddressOp, DEVICE, IpvsObserved, IpvsPlan, IpvsStep};
 
 use super::drain::Drain;
 use super::tally::Tally;
@@ -52,7 +52,7 @@ pub struct IpvsApplier {
     drain: Drain,
     /// Destinations of weight 0 that were found, for the plan that is made of what was found. We give none that weight but those that
     /// drain, so these do already.
-    begun: BTreeSet<(ServerKey, SocketAddr)>,
+    begun: BTreeSet<(VirtualServerKey, SocketAddr)>,
     /// What there should be; unknown before the first reading and after a failure.
     tally: Option<Tally>,
 }
@@ -76,29 +76,29 @@ impl IpvsApplier {
     }
 
     /// Does a step; says whether anything was written.
-    fn step(&mut self, step: &Step) -> Result<bool, ApplyError> {
+    fn step(&mut self, step: &IpvsStep) -> Result<bool, ApplyError> {
         match step {
-            Step::Device => {
+            IpvsStep::Device => {
                 self.device.ensure()?;
                 self.count(|tally| {
                     tally.addresses.get_or_insert(0);
                 });
             }
-            Step::NoDevice => {
+            IpvsStep::NoDevice => {
                 if self.device.addresses()?.is_empty() {
                     self.device.remove()?;
                     self.count(|tally| tally.addresses = None);
                 }
             }
-            Step::Sets(ops) => {
+            IpvsStep::Sets(ops) => {
                 let idle = self.sets.apply(ops)?;
                 self.count(|tally| tally.sets_changed(ops, &idle));
             }
-            Step::Rules(restore) => {
+            IpvsStep::Rules(restore) => {
                 self.rules.apply(restore)?;
             }
-            Step::Servers(ops) => return self.servers(ops),
-            Step::Addresses(ops) => {
+            IpvsStep::Servers(ops) => return self.servers(ops),
+            IpvsStep::Addresses(ops) => {
                 let changes: Vec<_> = ops.iter().map(change).collect();
                 let changed = self.device.change(&changes)?;
                 self.count(|tally| tally.addresses_changed(changed));
@@ -108,9 +108,9 @@ impl IpvsApplier {
     }
 
     /// Changes servers. Destinations that drain already are only taken note of.
-    fn servers(&mut self, ops: &[Op]) -> Result<bool, ApplyError> {
+    fn servers(&mut self, ops: &[IpvsOp]) -> Result<bool, ApplyError> {
         let new = ops.iter().filter(|op| !self.is_begun(op));
-        let new: Vec<Op> = new.copied().collect();
+        let new: Vec<IpvsOp> = new.copied().collect();
         let applied = self.ipvs.apply(&new);
         self.drain.note(ops);
         let applied = applied?;
@@ -118,12 +118,12 @@ impl IpvsApplier {
         Ok(!new.is_empty())
     }
 
-    fn is_begun(&self, op: &Op) -> bool {
+    fn is_begun(&self, op: &IpvsOp) -> bool {
         match *op {
-            Op::RemoveDestination {
+            IpvsOp::RemoveDestination {
                 server,
                 destination,
-                removal: Removal::Drain,
+                removal: DestinationRemoval::Drain,
             } => self.begun.contains(&(server, destination)),
             _ => false,
         }
@@ -154,7 +154,7 @@ impl IpvsApplier {
         Ok(Some(addresses))
     }
 
-    fn set_sizes(&mut self) -> Result<BTreeMap<SetName, usize>, ApplyError> {
+    fn set_sizes(&mut self) -> Result<BTreeMap<IpsetName, usize>, ApplyError> {
         let mut sizes = self.sets.sizes()?;
         sizes.retain(|name, _| is_ours(name, self.family));
         Ok(sizes)
@@ -162,11 +162,11 @@ impl IpvsApplier {
 }
 
 impl Applier for IpvsApplier {
-    type Observed = Observed;
+    type Observed = IpvsObserved;
     type Plan = IpvsPlan;
     type Error = ApplyError;
 
-    fn observe(&mut self) -> Result<Observed, ApplyError> {
+    fn observe(&mut self) -> Result<IpvsObserved, ApplyError> {
         self.tally = None;
         self.begun.clear();
         let addresses = self.addresses()?;
@@ -187,7 +187,7 @@ impl Applier for IpvsApplier {
             servers: servers.len(),
             sets: self.set_sizes()?,
         });
-        Ok(Observed {
+        Ok(IpvsObserved {
             device: addresses.is_some(),
             addresses: addresses.into_iter().flatten().collect(),
             servers,
@@ -231,7 +231,7 @@ impl Applier for IpvsApplier {
     }
 }
 
-fn is_ours(name: &SetName, family: Family) -> bool {
+fn is_ours(name: &IpsetName, family: Family) -> bool {
     let name = name.as_str();
     name.starts_with(SETS) && name.starts_with(SETS_V6) == (family == Family::V6)
 }

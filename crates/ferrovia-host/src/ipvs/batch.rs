@@ -7,18 +7,21 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use ferrovia_core::dialect::ipvs::{Op, ServerKey};
+use ferrovia_core::dialect::ipvs::{IpvsOp, VirtualServerKey};
 
 /// A server, or one of its destinations.
-type Thing = (ServerKey, Option<SocketAddr>);
+type Thing = (VirtualServerKey, Option<SocketAddr>);
 
 /// The change makes something go.
-pub(super) fn is_removal(op: &Op) -> bool {
-    matches!(op, Op::DeleteServer(_) | Op::RemoveDestination { .. })
+pub(super) fn is_removal(op: &IpvsOp) -> bool {
+    matches!(
+        op,
+        IpvsOp::DeleteServer(_) | IpvsOp::RemoveDestination { .. }
+    )
 }
 
 /// Where a batch is cut so that no part of it both makes and removes something: before the changes at these places.
-pub(super) fn cuts(ops: &[Op]) -> Vec<usize> {
+pub(super) fn cuts(ops: &[IpvsOp]) -> Vec<usize> {
     let mut cuts = Vec::new();
     let removals = ops.iter().filter(|op| is_removal(op)).count();
     if removals == 0 || removals == ops.len() {
@@ -40,12 +43,12 @@ pub(super) fn cuts(ops: &[Op]) -> Vec<usize> {
 }
 
 /// What a change makes or removes. A destination needs its server to be made; that it goes means nothing to its server.
-fn things(op: &Op) -> [Option<Thing>; 2] {
+fn things(op: &IpvsOp) -> [Option<Thing>; 2] {
     match *op {
-        Op::PutServer(server) => [Some((server.key, None)), None],
-        Op::DeleteServer(key) => [Some((key, None)), None],
-        Op::PutDestination(key, to) => [Some((key, None)), Some((key, Some(to.address)))],
-        Op::RemoveDestination {
+        IpvsOp::PutServer(server) => [Some((server.key, None)), None],
+        IpvsOp::DeleteServer(key) => [Some((key, None)), None],
+        IpvsOp::PutDestination(key, to) => [Some((key, None)), Some((key, Some(to.address)))],
+        IpvsOp::RemoveDestination {
             server,
             destination,
             ..
@@ -55,21 +58,23 @@ fn things(op: &Op) -> [Option<Thing>; 2] {
 
 #[cfg(test)]
 mod tests {
-    use ferrovia_core::dialect::ipvs::{Destination, Removal, Scheduler, Server};
+    use ferrovia_core::dialect::ipvs::{
+        DestinationRemoval, IpvsDestination, Scheduler, VirtualServer,
+    };
     use ferrovia_core::model::Protocol;
 
     use super::*;
 
-    fn key(last: u8) -> ServerKey {
-        ServerKey {
+    fn key(last: u8) -> VirtualServerKey {
+        VirtualServerKey {
             address: [10, 96, 0, last].into(),
             port: 80,
             protocol: Protocol::Tcp,
         }
     }
 
-    fn server(last: u8) -> Op {
-        Op::PutServer(Server {
+    fn server(last: u8) -> IpvsOp {
+        IpvsOp::PutServer(VirtualServer {
             key: key(last),
             scheduler: Scheduler::RR,
             flags: 0,
@@ -81,23 +86,23 @@ mod tests {
         ([10, 244, 1, last], 8080).into()
     }
 
-    fn put(of: u8, last: u8) -> Op {
+    fn put(of: u8, last: u8) -> IpvsOp {
         let address = to(last);
-        Op::PutDestination(key(of), Destination { address, weight: 1 })
+        IpvsOp::PutDestination(key(of), IpvsDestination { address, weight: 1 })
     }
 
-    fn remove(of: u8, last: u8) -> Op {
-        Op::RemoveDestination {
+    fn remove(of: u8, last: u8) -> IpvsOp {
+        IpvsOp::RemoveDestination {
             server: key(of),
             destination: to(last),
-            removal: Removal::Drain,
+            removal: DestinationRemoval::Drain,
         }
     }
 
     #[test]
     fn what_planners_say_is_not_cut() {
         let ops = [server(1), put(1, 1), remove(1, 2), put(2, 2), remove(2, 1)];
-        let gone = [remove(1, 1), Op::DeleteServer(key(1)), server(2)];
+        let gone = [remove(1, 1), IpvsOp::DeleteServer(key(1)), server(2)];
         for whole in [&ops[..], &ops[..2], &gone, &[]] {
             assert_eq!(cuts(whole), [0; 0]);
         }
@@ -106,7 +111,12 @@ mod tests {
     #[test]
     fn a_batch_is_cut_where_it_changes_its_mind() {
         assert_eq!(cuts(&[put(1, 1), remove(1, 1), put(1, 1)]), [1, 2]);
-        let anew = [put(1, 1), Op::DeleteServer(key(1)), server(1), put(1, 1)];
+        let anew = [
+            put(1, 1),
+            IpvsOp::DeleteServer(key(1)),
+            server(1),
+            put(1, 1),
+        ];
         assert_eq!(cuts(&anew), [1, 2]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ferrovia_core::dialect::ipvs::{SCHEDULER_FLAGS, Scheduler, Server, ServerKey};
+use ferrovia_core::dialect::ipvs::{SCHEDULER_FLAGS, Scheduler, VirtualServer, VirtualServerKey};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 
@@ -28,7 +28,7 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundServer {
     /// What it is.
-    pub server: Server,
+    pub server: VirtualServer,
     /// What went through it.
     pub stats: Stats,
 }
@@ -72,8 +72,8 @@ pub(super) fn found_server(message: &Message<'_>) -> Option<FoundServer> {
     let flags = u32::from_ne_bytes(*flags);
     let timeout = attrs.get(server::TIMEOUT)?.u32()?;
     Some(FoundServer {
-        server: Server {
-            key: ServerKey {
+        server: VirtualServer {
+            key: VirtualServerKey {
                 address: address(family, attrs.get(server::ADDRESS)?)?,
                 port: attrs.get(server::PORT)?.be16()?,
                 protocol,

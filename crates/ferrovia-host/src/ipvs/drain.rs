@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ferrovia_core::dialect::ipvs::{Op, Removal, ServerKey};
+use ferrovia_core::dialect::ipvs::{DestinationRemoval, IpvsOp, VirtualServerKey};
 
 use super::encode::Action;
 use super::{Error, Ipvs};
@@ -17,7 +17,7 @@ const LATEST: Duration = Duration::from_secs(60);
 /// Destinations that are draining, by server.
 #[derive(Debug)]
 pub(super) struct Drain {
-    draining: BTreeMap<ServerKey, BTreeSet<SocketAddr>>,
+    draining: BTreeMap<VirtualServerKey, BTreeSet<SocketAddr>>,
     /// How long to wait until the next look.
     pause: Duration,
 }
@@ -33,21 +33,21 @@ impl Default for Drain {
 
 impl Drain {
     /// Takes note of changes that were sent, whether the kernel took all of them or not: what is not there is found out by the next look.
-    pub(super) fn note(&mut self, ops: &[Op]) {
+    pub(super) fn note(&mut self, ops: &[IpvsOp]) {
         for op in ops {
             match *op {
-                Op::PutServer(_) => {}
-                Op::DeleteServer(key) => drop(self.draining.remove(&key)),
-                Op::PutDestination(key, to) => self.forget(&key, to.address),
-                Op::RemoveDestination {
+                IpvsOp::PutServer(_) => {}
+                IpvsOp::DeleteServer(key) => drop(self.draining.remove(&key)),
+                IpvsOp::PutDestination(key, to) => self.forget(&key, to.address),
+                IpvsOp::RemoveDestination {
                     server,
                     destination,
-                    removal: Removal::AtOnce,
+                    removal: DestinationRemoval::AtOnce,
                 } => self.forget(&server, destination),
-                Op::RemoveDestination {
+                IpvsOp::RemoveDestination {
                     server,
                     destination,
-                    removal: Removal::Drain,
+                    removal: DestinationRemoval::Drain,
                 } => {
                     let all = self.draining.entry(server).or_default();
                     if all.insert(destination) {
@@ -99,7 +99,7 @@ impl Drain {
     fn remove(
         &mut self,
         ipvs: &mut Ipvs,
-        done: &[(ServerKey, SocketAddr)],
+        done: &[(VirtualServerKey, SocketAddr)],
     ) -> Result<usize, Error> {
         let delete = |(server, to): &(_, _)| ipvs.command(Action::DeleteDestination(*server, *to));
         let commands: Vec<_> = done.iter().map(delete).collect();
@@ -120,7 +120,7 @@ impl Drain {
         failure.map_or(Ok(done.len() - refused.len()), Err)
     }
 
-    fn forget(&mut self, server: &ServerKey, destination: SocketAddr) {
+    fn forget(&mut self, server: &VirtualServerKey, destination: SocketAddr) {
         if let Some(all) = self.draining.get_mut(server) {
             all.remove(&destination);
             if all.is_empty() {

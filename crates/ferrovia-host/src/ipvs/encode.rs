@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ferrovia_core::dialect::ipvs::{Destination, Scheduler, Server, ServerKey};
+use ferrovia_core::dialect::ipvs::{IpvsDestination, Scheduler, VirtualServer, VirtualServerKey};
 use ferrovia_core::family::Family;
 
 use super::uapi::{MASQUERADE, PERSISTENT, VERSION, attr, command, destination, server};
@@ -18,12 +18,12 @@ pub(super) struct Command {
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    NewServer(Server),
-    SetServer(Server),
-    DeleteServer(ServerKey),
-    NewDestination(ServerKey, Destination),
-    SetDestination(ServerKey, Destination),
-    DeleteDestination(ServerKey, SocketAddr),
+    NewServer(VirtualServer),
+    SetServer(VirtualServer),
+    DeleteServer(VirtualServerKey),
+    NewDestination(VirtualServerKey, IpvsDestination),
+    SetDestination(VirtualServerKey, IpvsDestination),
+    DeleteDestination(VirtualServerKey, SocketAddr),
     /// A server for packets with a mark, to see whether a scheduler is there.
     NewMark(u32, Scheduler),
     DeleteMark(u32),
@@ -76,18 +76,18 @@ pub(super) fn head(w: &mut Writer, command: u8) {
 }
 
 /// The attribute that says which server is meant.
-pub(super) fn key_of_server(w: &mut Writer, key: &ServerKey) {
+pub(super) fn key_of_server(w: &mut Writer, key: &VirtualServerKey) {
     w.nested(attr::SERVER, |w| write_key(w, key));
 }
 
-fn write_key(w: &mut Writer, key: &ServerKey) {
+fn write_key(w: &mut Writer, key: &VirtualServerKey) {
     w.u16(server::FAMILY, family_number(Family::of(key.address)));
     w.u16(server::PROTOCOL, key.protocol.number().into());
     address(w, server::ADDRESS, key.address);
     w.bytes(server::PORT, &key.port.to_be_bytes());
 }
 
-fn whole_server(w: &mut Writer, server: &Server) {
+fn whole_server(w: &mut Writer, server: &VirtualServer) {
     w.nested(attr::SERVER, |w| {
         write_key(w, &server.key);
         w.text(server::SCHEDULER, server.scheduler.as_str());
@@ -120,7 +120,7 @@ fn flags(w: &mut Writer, flags: u32) {
     w.bytes(server::FLAGS, &both);
 }
 
-fn whole_destination(w: &mut Writer, to: &Destination) {
+fn whole_destination(w: &mut Writer, to: &IpvsDestination) {
     w.nested(attr::DESTINATION, |w| {
         key_of_destination(w, to.address);
         w.u32(destination::METHOD, MASQUERADE);
@@ -180,7 +180,7 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    const KEY: ServerKey = ServerKey {
+    const KEY: VirtualServerKey = VirtualServerKey {
         address: IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1)),
         port: 443,
         protocol: Protocol::Tcp,
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn golden_server() {
-        let server = Server {
+        let server = VirtualServer {
             key: KEY,
             scheduler: Scheduler::RR,
             flags: 0,
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn golden_destination() {
-        let to = Destination {
+        let to = IpvsDestination {
             address: "10.244.1.5:6443".parse().unwrap(),
             weight: 1,
         };

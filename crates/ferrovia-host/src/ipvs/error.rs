@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ferrovia_core::dialect::ipvs::{Op, Scheduler, ServerKey};
+use ferrovia_core::dialect::ipvs::{IpvsOp, Scheduler, VirtualServerKey};
 
 use crate::netlink::{self, Refusal, and_more};
 
@@ -37,7 +37,7 @@ pub enum Error {
     #[error("ipvs {op}: {}{}", words(.refusal), and_more(*.others))]
     Refused {
         /// The first change that was refused.
-        op: Op,
+        op: IpvsOp,
         /// The kernel's word.
         refusal: Refusal,
         /// How many others were refused.
@@ -47,7 +47,7 @@ pub enum Error {
     #[error("cannot remove the drained destination {destination} of the virtual server {server}: {}", words(.refusal))]
     Drained {
         /// Its server.
-        server: ServerKey,
+        server: VirtualServerKey,
         /// Where it is.
         destination: SocketAddr,
         /// The kernel's word.

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use ferrovia_core::dialect::ipvs::{Destination, Op, Removal, ServerKey};
+use ferrovia_core::dialect::ipvs::{DestinationRemoval, IpvsDestination, IpvsOp, VirtualServerKey};
 use ferrovia_core::family::Family;
 
 use self::encode::{Action, Command, head};
@@ -107,7 +107,10 @@ impl Ipvs {
     ///
     /// # Errors
     /// If the conversation breaks.
-    pub fn destinations(&mut self, server: &ServerKey) -> Result<Vec<FoundDestination>, Error> {
+    pub fn destinations(
+        &mut self,
+        server: &VirtualServerKey,
+    ) -> Result<Vec<FoundDestination>, Error> {
         let family = Family::of(server.address);
         self.socket
             .dump(
@@ -129,7 +132,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// [`Error::Refused`] names the first change that was refused. The kernel went on with the others.
-    pub fn apply(&mut self, ops: &[Op]) -> Result<Applied, Error> {
+    pub fn apply(&mut self, ops: &[IpvsOp]) -> Result<Applied, Error> {
         let mut applied = count(ops);
         let mut refused = Vec::new();
         let mut rest = ops.iter().enumerate();
@@ -157,7 +160,7 @@ impl Ipvs {
     /// Makes changes, each in the first way that works, and answers with those that could not be made. Each comes with its place in the batch.
     fn try_all(
         &mut self,
-        ops: &[(usize, &Op)],
+        ops: &[(usize, &IpvsOp)],
         applied: &mut Applied,
     ) -> Result<Vec<Refused>, Error> {
         let first = ops.iter().map(|(_, op)| self.command(first_try(op)));
@@ -168,9 +171,9 @@ impl Ipvs {
                 continue;
             };
             match op {
-                Op::PutServer(_) => applied.made -= 1,
-                Op::DeleteServer(_) => applied.deleted -= 1,
-                Op::PutDestination(..) | Op::RemoveDestination { .. } => {}
+                IpvsOp::PutServer(_) => applied.made -= 1,
+                IpvsOp::DeleteServer(_) => applied.deleted -= 1,
+                IpvsOp::PutDestination(..) | IpvsOp::RemoveDestination { .. } => {}
             }
             match second_try(op, &refusal) {
                 Second::Nothing => {}
@@ -199,24 +202,24 @@ impl Ipvs {
 }
 
 /// How a change is tried first: as if what is to be made were not there.
-fn first_try(op: &Op) -> Action {
+fn first_try(op: &IpvsOp) -> Action {
     match *op {
-        Op::PutServer(server) => Action::NewServer(server),
-        Op::DeleteServer(key) => Action::DeleteServer(key),
-        Op::PutDestination(key, to) => Action::NewDestination(key, to),
-        Op::RemoveDestination {
+        IpvsOp::PutServer(server) => Action::NewServer(server),
+        IpvsOp::DeleteServer(key) => Action::DeleteServer(key),
+        IpvsOp::PutDestination(key, to) => Action::NewDestination(key, to),
+        IpvsOp::RemoveDestination {
             server,
             destination: address,
             removal,
         } => match removal {
-            Removal::AtOnce => Action::DeleteDestination(server, address),
-            Removal::Drain => Action::SetDestination(server, drained(address)),
+            DestinationRemoval::AtOnce => Action::DeleteDestination(server, address),
+            DestinationRemoval::Drain => Action::SetDestination(server, drained(address)),
         },
     }
 }
 
-fn drained(address: SocketAddr) -> Destination {
-    Destination { address, weight: 0 }
+fn drained(address: SocketAddr) -> IpvsDestination {
+    IpvsDestination { address, weight: 0 }
 }
 
 /// What follows from a refusal.
@@ -229,22 +232,24 @@ enum Second {
     Failed,
 }
 
-fn second_try(op: &Op, refusal: &Refusal) -> Second {
+fn second_try(op: &IpvsOp, refusal: &Refusal) -> Second {
     match (*op, refusal.errno) {
-        (Op::PutServer(server), libc::EEXIST) => Second::Try(Action::SetServer(server)),
-        (Op::PutDestination(key, to), libc::EEXIST) => Second::Try(Action::SetDestination(key, to)),
-        (Op::DeleteServer(_), libc::ESRCH)
-        | (Op::RemoveDestination { .. }, libc::ESRCH | libc::ENOENT) => Second::Nothing,
+        (IpvsOp::PutServer(server), libc::EEXIST) => Second::Try(Action::SetServer(server)),
+        (IpvsOp::PutDestination(key, to), libc::EEXIST) => {
+            Second::Try(Action::SetDestination(key, to))
+        }
+        (IpvsOp::DeleteServer(_), libc::ESRCH)
+        | (IpvsOp::RemoveDestination { .. }, libc::ESRCH | libc::ENOENT) => Second::Nothing,
         _ => Second::Failed,
     }
 }
 
 /// How many servers come and go if nothing is refused.
-fn count(ops: &[Op]) -> Applied {
-    let number = |is: fn(&&Op) -> bool| ops.iter().filter(is).count();
+fn count(ops: &[IpvsOp]) -> Applied {
+    let number = |is: fn(&&IpvsOp) -> bool| ops.iter().filter(is).count();
     Applied {
-        made: number(|op| matches!(op, Op::PutServer(_))),
-        deleted: number(|op| matches!(op, Op::DeleteServer(_))),
+        made: number(|op| matches!(op, IpvsOp::PutServer(_))),
+        deleted: number(|op| matches!(op, IpvsOp::DeleteServer(_))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrovia_core::dialect::ipset::{Op, SetName};
+use ferrovia_core::dialect::ipset::{IpsetName, IpsetOp};
 
 use super::Applied;
 use crate::link::Changed;
@@ -15,7 +15,7 @@ pub(super) struct Tally {
     /// Virtual servers, other people's too.
     pub(super) servers: usize,
     /// Entries of our sets.
-    pub(super) sets: BTreeMap<SetName, usize>,
+    pub(super) sets: BTreeMap<IpsetName, usize>,
 }
 
 impl Tally {
@@ -31,55 +31,55 @@ impl Tally {
     }
 
     /// Sets were changed by these, of which those at some positions, in ascending order, had nothing to do.
-    pub(super) fn sets_changed(&mut self, ops: &[Op], idle: &[usize]) {
+    pub(super) fn sets_changed(&mut self, ops: &[IpsetOp], idle: &[usize]) {
         for (at, op) in ops.iter().enumerate() {
             let difference = usize::from(idle.binary_search(&at).is_err());
             match op {
-                Op::Create { set, .. } => {
+                IpsetOp::Create { set, .. } => {
                     self.sets.insert(set.clone(), 0);
                 }
-                Op::Add(set, _) => *self.entries(set) += difference,
-                Op::Delete(set, _) => {
+                IpsetOp::Add(set, _) => *self.entries(set) += difference,
+                IpsetOp::Delete(set, _) => {
                     let entries = self.entries(set);
                     *entries = entries.saturating_sub(difference);
                 }
-                Op::Swap(one, other) => {
+                IpsetOp::Swap(one, other) => {
                     let (first, second) = (*self.entries(one), *self.entries(other));
                     self.sets.insert(one.clone(), second);
                     self.sets.insert(other.clone(), first);
                 }
-                Op::Destroy(set) => drop(self.sets.remove(set)),
+                IpsetOp::Destroy(set) => drop(self.sets.remove(set)),
             }
         }
     }
 
-    fn entries(&mut self, set: &SetName) -> &mut usize {
+    fn entries(&mut self, set: &IpsetName) -> &mut usize {
         self.sets.entry(set.clone()).or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ferrovia_core::dialect::ipset::{Entry, Kind};
+    use ferrovia_core::dialect::ipset::{IpsetEntry, IpsetType};
 
     use super::*;
 
     #[test]
     fn sets_are_counted_through_a_swap() {
-        let name = |text| SetName::new(text).unwrap();
+        let name = |text| IpsetName::new(text).unwrap();
         let (old, new) = (name("KUBE-A"), name("KUBE-B"));
         let mut tally = Tally::default();
         tally.sets.insert(old.clone(), 5);
         let ops = [
-            Op::Create {
+            IpsetOp::Create {
                 set: new.clone(),
-                kind: Kind::Port,
+                kind: IpsetType::Port,
                 max: 0,
             },
-            Op::Add(new.clone(), Entry::Port(1)),
-            Op::Add(new.clone(), Entry::Port(1)),
-            Op::Swap(old.clone(), new.clone()),
-            Op::Destroy(new),
+            IpsetOp::Add(new.clone(), IpsetEntry::Port(1)),
+            IpsetOp::Add(new.clone(), IpsetEntry::Port(1)),
+            IpsetOp::Swap(old.clone(), new.clone()),
+            IpsetOp::Destroy(new),
         ];
         tally.sets_changed(&ops, &[2]);
         assert_eq!(tally.sets, BTreeMap::from([(old, 1)]));

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrovia_core::dialect::nft::{Name, Observed, Op, Transaction};
+use ferrovia_core::dialect::nft::{NftName, NftObserved, NftOp, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 
@@ -76,10 +76,10 @@ impl NftApplier {
     /// The tables of a previous proxy that a plan removes, in words. Read before they go.
     fn describe_taken_over(&self, nft: &mut Nft, plan: &Transaction) -> Result<Vec<String>, Error> {
         let removed = plan.ops.iter().filter_map(|op| match op {
-            Op::DeleteOtherTable(table) => Some(table),
+            NftOp::DeleteOtherTable(table) => Some(table),
             _ => None,
         });
-        let describe = |table: &Name| {
+        let describe = |table: &NftName| {
             let chains = nft.count_chains(self.family, table)?;
             Ok(format!(
                 "{} table {table} with {chains} chains",
@@ -91,11 +91,11 @@ impl NftApplier {
 }
 
 impl Applier for NftApplier {
-    type Observed = Observed;
+    type Observed = NftObserved;
     type Plan = Transaction;
     type Error = Error;
 
-    fn observe(&mut self) -> Result<Observed, Error> {
+    fn observe(&mut self) -> Result<NftObserved, Error> {
         let mut shared = self.connection.lock();
         // Asked for before reading: whatever is committed in between makes us look again, at worst once too often.
         let generation = shared.nft.generation()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::iptables::{KernelChain, KernelRemoval, KernelRule, KernelTable};
-use ferrovia_core::dialect::nft::Verdict;
+use ferrovia_core::dialect::nft::NftVerdict;
 use ferrovia_core::family::Family;
 
 use super::encode::Encoder;
@@ -123,7 +123,7 @@ fn target(instruction: Attrs<'_>) -> Option<String> {
     }
     let data = instruction.get(rule::EXPR_DATA)?.nested();
     match value::read_verdict(data.get(IMMEDIATE_DATA)?.nested())? {
-        Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain.to_string()),
+        NftVerdict::Jump(chain) | NftVerdict::Goto(chain) => Some(chain.to_string()),
         _ => None,
     }
 }

@@ -7,10 +7,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use ferrovia_core::dialect::nft::bytecode::Expr;
 use ferrovia_core::dialect::nft::{
-    ChainKind, Data, Hook, HookPoint, Key, ObservedChain, ObservedElement, ObservedSet,
+    ChainKind, ElementData, ElementKey, Hook, HookPoint, ObservedChain, ObservedElement,
+    ObservedSet,
 };
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::nft::sweep::Entry;
+use ferrovia_core::plan::nft::sweep::DynamicEntry;
 
 use super::uapi::{
     HEADER_LEN, OBJECT_TABLE, chain, counter, element, generation, rule, set, table,
@@ -126,13 +127,13 @@ pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
 }
 
 /// The entries of a set that packets fill, added to those of earlier messages.
-pub(super) fn entries(into: &mut Vec<Entry>, message: &Message<'_>) {
+pub(super) fn entries(into: &mut Vec<DynamicEntry>, message: &Message<'_>) {
     let list = attrs(message)
         .get(element::LIST_ELEMENTS)
         .map_or(Attrs::new(&[]), Attr::nested);
     into.extend(list.map(Attr::nested).filter_map(|item| {
         let expires = item.get(element::EXPIRATION).and_then(Attr::be64);
-        Some(Entry {
+        Some(DynamicEntry {
             key: key(item.get(element::KEY)?)?,
             expires: expires.unwrap_or(0),
         })
@@ -155,7 +156,7 @@ pub(super) fn rule_counter(message: &Message<'_>) -> Option<(String, u64)> {
 /// An element as the kernel has it: a range over one field is two of them.
 #[derive(Debug)]
 pub(super) struct RawElement {
-    pub(super) key: Key,
+    pub(super) key: ElementKey,
     pub(super) ends_range: bool,
     /// Packets that matched it, if it counts.
     pub(super) packets: u64,
@@ -179,20 +180,20 @@ fn raw_element(attrs: Attrs<'_>) -> Option<RawElement> {
     })
 }
 
-fn element_data(attr: Attr<'_>) -> Option<Data> {
+fn element_data(attr: Attr<'_>) -> Option<ElementData> {
     match value::read_verdict(attr.nested()) {
-        Some(verdict) => Some(Data::Verdict(verdict)),
-        None => key(attr).map(Data::Value),
+        Some(verdict) => Some(ElementData::Verdict(verdict)),
+        None => key(attr).map(ElementData::Value),
     }
 }
 
 /// Joins the two halves of ranges over one field: `[first, behind the last)` becomes first and
 /// last.
-pub(super) fn join_ranges(mut raw: Vec<RawElement>) -> HashMap<Key, ObservedElement> {
+pub(super) fn join_ranges(mut raw: Vec<RawElement>) -> HashMap<ElementKey, ObservedElement> {
     // Where one range ends the next may begin, with the same key: the end comes first.
     raw.sort_by(|a, b| (&a.key, !a.ends_range).cmp(&(&b.key, !b.ends_range)));
     let mut joined = HashMap::with_capacity(raw.len() / 2 + 1);
-    let mut open: Option<(Key, ObservedElement)> = None;
+    let mut open: Option<(ElementKey, ObservedElement)> = None;
     for part in raw {
         if let Some((key, mut rest)) = open.take() {
             rest.key_end = predecessor(&part.key);
@@ -206,19 +207,19 @@ pub(super) fn join_ranges(mut raw: Vec<RawElement>) -> HashMap<Key, ObservedElem
     }
     if let Some((key, mut rest)) = open {
         // No end: the range goes up to the last address there is.
-        rest.key_end = Some(Key::from_bytes(&vec![u8::MAX; key.as_bytes().len()]));
+        rest.key_end = Some(ElementKey::from_bytes(&vec![u8::MAX; key.as_bytes().len()]));
         joined.insert(key, rest);
     }
     joined
 }
 
 /// The address before this one.
-fn predecessor(key: &Key) -> Option<Key> {
+fn predecessor(key: &ElementKey) -> Option<ElementKey> {
     let mut bytes = key.as_bytes().to_vec();
     for byte in bytes.iter_mut().rev() {
         *byte = byte.wrapping_sub(1);
         if *byte != u8::MAX {
-            return Some(Key::from_bytes(&bytes));
+            return Some(ElementKey::from_bytes(&bytes));
         }
     }
     None
@@ -261,14 +262,14 @@ fn instructions(
 }
 
 /// A value, padded as our keys are: the kernel does not pad those of a single field.
-fn key(attr: Attr<'_>) -> Option<Key> {
+fn key(attr: Attr<'_>) -> Option<ElementKey> {
     let bytes = value::read_bytes(attr)?;
     if bytes.len().is_multiple_of(4) {
-        return Some(Key::from_bytes(bytes));
+        return Some(ElementKey::from_bytes(bytes));
     }
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len().next_multiple_of(4), 0);
-    Some(Key::from_bytes(&padded))
+    Some(ElementKey::from_bytes(&padded))
 }
 
 fn padded_len(len: u32) -> usize {

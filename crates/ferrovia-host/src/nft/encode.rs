@@ -5,7 +5,7 @@
 //! answer can be told to people.
 
 use ferrovia_core::dialect::nft::bytecode::{self, Expr};
-use ferrovia_core::dialect::nft::{Chain, Element, Op, SetSpec, Transaction};
+use ferrovia_core::dialect::nft::{Element, NftChain, NftOp, SetSpec, Transaction};
 use ferrovia_core::family::Family;
 
 use super::uapi::{self, LIST_ITEM, chain, element, msg, rule, set, table};
@@ -86,21 +86,21 @@ impl Encoder {
         })
     }
 
-    fn operation(&mut self, op: &Op, table: &str) {
+    fn operation(&mut self, op: &NftOp, table: &str) {
         match op {
-            Op::AddTable => self.add_table(table, 0),
-            Op::DeleteTable => self.delete_table(table),
-            Op::DeleteOtherTable(other) => self.delete_table(other),
-            Op::AddSet(set) => self.add_set(table, set),
-            Op::AddChain(chain) => self.add_chain(table, chain),
-            Op::FlushChain(chain) => self.flush_chain(table, chain),
-            Op::DeleteChain(chain) => self.delete_chain(table, chain),
-            Op::AddRule(chain, rule) => {
+            NftOp::AddTable => self.add_table(table, 0),
+            NftOp::DeleteTable => self.delete_table(table),
+            NftOp::DeleteOtherTable(other) => self.delete_table(other),
+            NftOp::AddSet(set) => self.add_set(table, set),
+            NftOp::AddChain(chain) => self.add_chain(table, chain),
+            NftOp::FlushChain(chain) => self.flush_chain(table, chain),
+            NftOp::DeleteChain(chain) => self.delete_chain(table, chain),
+            NftOp::AddRule(chain, rule) => {
                 let code = bytecode::lower(rule, self.family);
                 self.add_rule(table, chain, &code, rule.comment);
             }
-            Op::AddElements(set, elements) => self.add_elements(table, set, elements),
-            Op::DeleteElements(set, elements) => self.delete_elements(table, set, elements),
+            NftOp::AddElements(set, elements) => self.add_elements(table, set, elements),
+            NftOp::DeleteElements(set, elements) => self.delete_elements(table, set, elements),
         }
     }
 
@@ -126,7 +126,7 @@ impl Encoder {
     }
 
     /// Makes a chain; it being there already is fine if it is attached alike.
-    pub(super) fn add_chain(&mut self, table: &str, chain: &Chain) {
+    pub(super) fn add_chain(&mut self, table: &str, chain: &NftChain) {
         self.message(msg::NEW_CHAIN, flags::CREATE, |w, _| {
             w.text(chain::TABLE, table);
             w.text(chain::NAME, &chain.name);
@@ -308,7 +308,7 @@ mod tests {
         counter: false,
     };
 
-    fn batch_of(ops: Vec<Op>) -> Batch {
+    fn batch_of(ops: Vec<NftOp>) -> Batch {
         let transaction = Transaction {
             family: Family::V4,
             table: "t".into(),
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_framed_numbered_and_acknowledged_once() {
-        let bytes = batch_of(vec![Op::AddTable, Op::FlushChain("c".into())]).bytes;
+        let bytes = batch_of(vec![NftOp::AddTable, NftOp::FlushChain("c".into())]).bytes;
         let read: Vec<_> = messages(&bytes)
             .map(|m| (m.kind, m.seq, m.flags & flags::ACK))
             .collect();
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn many_elements_are_cut_into_messages_that_know_their_place() {
         let elements: Vec<_> = (0..10_000).map(element).collect();
-        let batch = batch_of(vec![Op::AddTable, Op::AddElements(MAP, elements)]);
+        let batch = batch_of(vec![NftOp::AddTable, NftOp::AddElements(MAP, elements)]);
         let firsts: Vec<_> = batch
             .parts
             .iter()
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     #[cfg(target_endian = "little")]
     fn golden_element() {
-        let batch = batch_of(vec![Op::AddElements(
+        let batch = batch_of(vec![NftOp::AddElements(
             MAP,
             vec![element(0x0102_0304).with_comment("x")],
         )]);

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use ferrovia_core::dialect::nft::{Element, Op, SetSpec, Transaction};
+use ferrovia_core::dialect::nft::{Element, NftOp, SetSpec, Transaction};
 
 use super::encode::{Batch, Part};
 use super::uapi::element;
@@ -108,19 +108,19 @@ impl Display for Refusals<'_> {
     }
 }
 
-fn describe(transaction: &Transaction, op: &Op) -> String {
+fn describe(transaction: &Transaction, op: &NftOp) -> String {
     let table = &transaction.table;
     match op {
-        Op::AddTable => format!("add table {table}"),
-        Op::DeleteTable => format!("delete table {table}"),
-        Op::DeleteOtherTable(other) => format!("delete table {other}"),
-        Op::AddSet(set) => format!("add {} {}", kind(set), set.name),
-        Op::AddChain(chain) => format!("add chain {}", chain.name),
-        Op::FlushChain(chain) => format!("flush chain {chain}"),
-        Op::DeleteChain(chain) => format!("delete chain {chain}"),
-        Op::AddRule(chain, _) => format!("add rule to chain {chain}"),
-        Op::AddElements(set, _) => format!("add element to {} {}", kind(set), set.name),
-        Op::DeleteElements(set, _) => format!("delete element from {} {}", kind(set), set.name),
+        NftOp::AddTable => format!("add table {table}"),
+        NftOp::DeleteTable => format!("delete table {table}"),
+        NftOp::DeleteOtherTable(other) => format!("delete table {other}"),
+        NftOp::AddSet(set) => format!("add {} {}", kind(set), set.name),
+        NftOp::AddChain(chain) => format!("add chain {}", chain.name),
+        NftOp::FlushChain(chain) => format!("flush chain {chain}"),
+        NftOp::DeleteChain(chain) => format!("delete chain {chain}"),
+        NftOp::AddRule(chain, _) => format!("add rule to chain {chain}"),
+        NftOp::AddElements(set, _) => format!("add element to {} {}", kind(set), set.name),
+        NftOp::DeleteElements(set, _) => format!("delete element from {} {}", kind(set), set.name),
     }
 }
 
@@ -132,14 +132,14 @@ fn kind(set: &SetSpec) -> &'static str {
 /// in the message.
 fn refused_element(
     transaction: &Transaction,
-    op: &Op,
+    op: &NftOp,
     batch: &Batch,
     part: &Part,
     offset: usize,
 ) -> Option<String> {
-    let (set, elements, command): (_, _, fn(SetSpec, Vec<Element>) -> Op) = match op {
-        Op::AddElements(set, elements) => (set, elements, Op::AddElements),
-        Op::DeleteElements(set, elements) => (set, elements, Op::DeleteElements),
+    let (set, elements, command): (_, _, fn(SetSpec, Vec<Element>) -> NftOp) = match op {
+        NftOp::AddElements(set, elements) => (set, elements, NftOp::AddElements),
+        NftOp::DeleteElements(set, elements) => (set, elements, NftOp::DeleteElements),
         _ => return None,
     };
     // A range over one field is two items of the list, or one if it has no end: not worth the

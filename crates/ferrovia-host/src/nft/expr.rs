@@ -3,9 +3,9 @@
 //! Reading is strict: an instruction that carries anything we would not have written is
 //! [`Expr::Foreign`], never a near match, so that a rule someone changed does not pass for ours.
 
-use ferrovia_core::dialect::nft::Name;
+use ferrovia_core::dialect::nft::NftName;
 use ferrovia_core::dialect::nft::bytecode::{
-    Bytes, CmpOp, CtKey, DynsetOp, Expr, Header, MetaKey, OriginalKey, Reg,
+    Bytes, CmpOp, CtKey, DynsetOp, Expr, MetaKey, OriginalKey, PayloadBase, Reg,
 };
 use ferrovia_core::family::Family;
 
@@ -220,7 +220,7 @@ fn read_attributes(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
         "payload" if f.only(&[1, 2, 3, 4]) => Some(Expr::Payload {
             dreg: f.reg(1)?,
             base: pick(
-                [Header::Network, Header::Transport],
+                [PayloadBase::Network, PayloadBase::Transport],
                 f.number(2)?,
                 |header| *header as u32,
             )?,
@@ -382,7 +382,7 @@ impl Fields<'_> {
         value::read_bytes(self.0.get(kind)?).map(Bytes::from_slice)
     }
 
-    fn name(self, kind: u16) -> Option<Name> {
+    fn name(self, kind: u16) -> Option<NftName> {
         Some(self.0.get(kind)?.text()?.to_owned().into())
     }
 

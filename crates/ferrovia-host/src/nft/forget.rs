@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ferrovia_core::dialect::nft::{Element, Key, Op, SetSpec, Transaction};
+use ferrovia_core::dialect::nft::{Element, ElementKey, NftOp, SetSpec, Transaction};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::nft::layout::TABLE;
 
@@ -19,7 +19,12 @@ impl Connection {
     ///
     /// # Errors
     /// If the kernel refuses for another reason, or the conversation breaks.
-    pub fn forget(&self, family: Family, set: SetSpec, keys: &[Key]) -> Result<usize, Error> {
+    pub fn forget(
+        &self,
+        family: Family,
+        set: SetSpec,
+        keys: &[ElementKey],
+    ) -> Result<usize, Error> {
         let mut removed = 0;
         for keys in keys.chunks(AT_ONCE) {
             removed += self.forget_some(family, set, keys)?;
@@ -29,8 +34,14 @@ impl Connection {
 
     /// The kernel refuses a transaction that deletes what is not there, and older ones cannot be asked to overlook it. So every entry is an
     /// operation of its own, and those that were refused are left out of the next attempt.
-    fn forget_some(&self, family: Family, set: SetSpec, keys: &[Key]) -> Result<usize, Error> {
-        let delete = |key: &Key| Op::DeleteElements(set, vec![Element::member(key.clone())]);
+    fn forget_some(
+        &self,
+        family: Family,
+        set: SetSpec,
+        keys: &[ElementKey],
+    ) -> Result<usize, Error> {
+        let delete =
+            |key: &ElementKey| NftOp::DeleteElements(set, vec![Element::member(key.clone())]);
         let mut transaction = Transaction {
             family,
             table: TABLE.into(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrovia_core::dialect::nft::{HookPoint, Verdict};
+use ferrovia_core::dialect::nft::{HookPoint, NftVerdict};
 use ferrovia_core::family::Family;
 
 use super::uapi::{chain, msg, rule};
@@ -121,12 +121,12 @@ fn take(sketch: &mut RuleSketch, name: &str, data: Attrs<'_>) {
         "immediate" => {
             let verdict = data.get(IMMEDIATE_DATA).map(Attr::nested);
             match verdict.and_then(value::read_verdict) {
-                Some(Verdict::Accept) => deeds.accepts = true,
-                Some(Verdict::Drop) => deeds.refuses = true,
-                Some(Verdict::Jump(chain) | Verdict::Goto(chain)) => {
+                Some(NftVerdict::Accept) => deeds.accepts = true,
+                Some(NftVerdict::Drop) => deeds.refuses = true,
+                Some(NftVerdict::Jump(chain) | NftVerdict::Goto(chain)) => {
                     sketch.jumps.push(chain.to_string());
                 }
-                Some(Verdict::Return) | None => {}
+                Some(NftVerdict::Return) | None => {}
             }
         }
         "reject" => deeds.refuses = true,

@@ -25,9 +25,9 @@ mod value;
 
 use std::time::{Duration, Instant};
 
-use ferrovia_core::dialect::nft::{Key, Observed, Transaction};
+use ferrovia_core::dialect::nft::{ElementKey, NftObserved, Transaction};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::nft::sweep::Entry;
+use ferrovia_core::plan::nft::sweep::DynamicEntry;
 
 pub use applier::{Connection, NftApplier};
 pub use error::{Error, Failure};
@@ -131,7 +131,7 @@ impl Nft {
         family: Family,
         table: &str,
         predecessors: &[&str],
-    ) -> Result<Observed, Error> {
+    ) -> Result<NftObserved, Error> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let before = self.generation()?;
@@ -155,7 +155,7 @@ impl Nft {
         family: Family,
         table: &str,
         set: &str,
-    ) -> Result<Vec<(Key, u64)>, Error> {
+    ) -> Result<Vec<(ElementKey, u64)>, Error> {
         let elements = self.read_elements(family, table, set)?;
         let counted = elements
             .list
@@ -176,13 +176,13 @@ impl Nft {
         table: &str,
         set: &str,
         most: usize,
-    ) -> Result<Vec<Entry>, Error> {
+    ) -> Result<Vec<DynamicEntry>, Error> {
         let question = |w: &mut Writer| {
             w.raw(&fixed_header(Some(family)));
             w.text(uapi::element::LIST_TABLE, table);
             w.text(uapi::element::LIST_SET, set);
         };
-        let enough = |entries: &Vec<Entry>| entries.len() >= most;
+        let enough = |entries: &Vec<DynamicEntry>| entries.len() >= most;
         // A connection of its own, because a dump that is left in the middle ends only with it.
         let mut nft = Self::open()?;
         nft.socket

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use ferrovia_core::dialect::nft::{Element, Key, Observed, ObservedElement, ObservedSet, SetSpec};
+use ferrovia_core::dialect::nft::{
+    Element, ElementKey, NftObserved, ObservedElement, ObservedSet, SetSpec,
+};
 use ferrovia_core::family::Family;
 
 use super::decode::{Elements, RawElement};
@@ -23,7 +25,7 @@ impl Nft {
         family: Family,
         table: &str,
         predecessors: &[&str],
-    ) -> Result<Observed, Error> {
+    ) -> Result<NftObserved, Error> {
         let tables: BTreeMap<String, Vec<String>> = self.dump(
             "list tables",
             msg::GET_TABLE,
@@ -34,14 +36,14 @@ impl Nft {
                 all.extend(name.map(|name| (name, oddities::of_table(message))));
             },
         )?;
-        let mut observed = Observed {
+        let mut observed = NftObserved {
             exists: tables.contains_key(table),
             oddities: tables.get(table).cloned().unwrap_or_default(),
             predecessors: tables
                 .into_keys()
                 .filter(|name| predecessors.contains(&name.as_str()))
                 .collect(),
-            ..Observed::default()
+            ..NftObserved::default()
         };
         if observed.exists {
             self.read_chains(family, table, &mut observed)?;
@@ -61,8 +63,8 @@ impl Nft {
         family: Family,
         table: &str,
         set: &SetSpec,
-        keys: &[Key],
-    ) -> Result<Vec<(Key, ObservedElement)>, Error> {
+        keys: &[ElementKey],
+    ) -> Result<Vec<(ElementKey, ObservedElement)>, Error> {
         let question = |w: &mut Writer| {
             w.raw(&fixed_header(Some(family)));
             w.text(element::LIST_TABLE, table);
@@ -108,7 +110,7 @@ impl Nft {
         &mut self,
         family: Family,
         table: &str,
-        observed: &mut Observed,
+        observed: &mut NftObserved,
     ) -> Result<(), Error> {
         // Unlike with rules and sets, the kernel cannot be asked for one table's chains only.
         let ours = |message: &Message<'_>| decode::table_of(message) == Some(table);
@@ -145,7 +147,7 @@ impl Nft {
         &mut self,
         family: Family,
         table: &str,
-        observed: &mut Observed,
+        observed: &mut NftObserved,
     ) -> Result<(), Error> {
         let (mut sets, odd) = self.dump(
             "list sets",
@@ -175,7 +177,7 @@ impl Nft {
         &mut self,
         family: Family,
         table: &str,
-        observed: &mut Observed,
+        observed: &mut NftObserved,
     ) -> Result<(), Error> {
         let odd: Vec<_> = self.dump(
             "list named objects",
@@ -227,7 +229,7 @@ fn in_table(table: &str) -> impl Fn(&mut Writer) {
 }
 
 /// The elements by key. A range over one field came in two halves, one over several in one piece.
-fn join(elements: Vec<RawElement>, interval: bool) -> HashMap<Key, ObservedElement> {
+fn join(elements: Vec<RawElement>, interval: bool) -> HashMap<ElementKey, ObservedElement> {
     let has_two_keys = elements
         .iter()
         .any(|element| element.rest.key_end.is_some());

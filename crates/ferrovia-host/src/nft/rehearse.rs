@@ -1,7 +1,7 @@
 //! Finds out whether the kernel would take rules, without giving it any.
 
 use ferrovia_core::dialect::nft::bytecode::Expr;
-use ferrovia_core::dialect::nft::{Chain, ChainKind, Hook, HookPoint};
+use ferrovia_core::dialect::nft::{ChainKind, Hook, HookPoint, NftChain};
 use ferrovia_core::family::Family;
 
 use super::encode::Encoder;
@@ -40,14 +40,14 @@ impl Nft {
         };
         encoder.add_chain(
             TABLE,
-            &Chain {
+            &NftChain {
                 name: "nat".into(),
                 hook: Some(hook),
             },
         );
         encoder.add_chain(
             TABLE,
-            &Chain {
+            &NftChain {
                 name: "rules".into(),
                 hook: None,
             },

@@ -1,6 +1,6 @@
 //! Definitions of sets and their elements as attributes.
 
-use ferrovia_core::dialect::nft::{Data, DataType, Element, FieldType, Key, SetSpec};
+use ferrovia_core::dialect::nft::{DataType, Element, ElementData, ElementKey, FieldType, SetSpec};
 
 use super::uapi::{LIST_ITEM, counter, element, rule, set};
 use super::{userdata, value};
@@ -113,15 +113,15 @@ pub(super) fn write_element(w: &mut Writer, spec: &SetSpec, element: &Element, w
 
 fn write_contents(w: &mut Writer, spec: &SetSpec, element: &Element, open_end: bool) {
     match (&element.data, spec.data) {
-        (Some(Data::Verdict(verdict)), _) => {
+        (Some(ElementData::Verdict(verdict)), _) => {
             w.nested(element::DATA, |w| value::write_verdict(w, verdict));
         }
-        (Some(Data::Value(value)), Some(DataType::Fields(fields))) => {
+        (Some(ElementData::Value(value)), Some(DataType::Fields(fields))) => {
             write_value(w, element::DATA, value, fields);
         }
         // Data without a type cannot be written; the kernel refuses an element of a map without
         // data.
-        (Some(Data::Value(_)) | None, _) => {}
+        (Some(ElementData::Value(_)) | None, _) => {}
     }
     let notes = userdata::for_element(element.comment.as_deref(), open_end);
     if !notes.is_empty() {
@@ -129,7 +129,7 @@ fn write_contents(w: &mut Writer, spec: &SetSpec, element: &Element, open_end: b
     }
 }
 
-fn write_value(w: &mut Writer, kind: u16, value: &Key, fields: &[FieldType]) {
+fn write_value(w: &mut Writer, kind: u16, value: &ElementKey, fields: &[FieldType]) {
     let bytes = value.as_bytes();
     let bytes = bytes.get(..kernel_len(fields)).unwrap_or(bytes);
     value::write_bytes(w, kind, bytes);
@@ -137,12 +137,12 @@ fn write_value(w: &mut Writer, kind: u16, value: &Key, fields: &[FieldType]) {
 
 /// The address after this one, where a range that ends with it ends for the kernel; none after the
 /// last there is.
-fn successor(key: &Key) -> Option<Key> {
+fn successor(key: &ElementKey) -> Option<ElementKey> {
     let mut bytes = key.as_bytes().to_vec();
     for byte in bytes.iter_mut().rev() {
         *byte = byte.wrapping_add(1);
         if *byte != 0 {
-            return Some(Key::from_bytes(&bytes));
+            return Some(ElementKey::from_bytes(&bytes));
         }
     }
     None

@@ -1,6 +1,6 @@
 //! Values and verdicts, which rules and elements hold in the same form.
 
-use ferrovia_core::dialect::nft::{Name, Verdict};
+use ferrovia_core::dialect::nft::{NftName, NftVerdict};
 
 use super::uapi::data;
 use crate::netlink::{Attr, Attrs, Writer};
@@ -16,13 +16,13 @@ pub(super) fn read_bytes(attr: Attr<'_>) -> Option<&[u8]> {
 }
 
 /// Writes a verdict as the kernel wants it inside a data attribute.
-pub(super) fn write_verdict(w: &mut Writer, verdict: &Verdict) {
+pub(super) fn write_verdict(w: &mut Writer, verdict: &NftVerdict) {
     let (code, chain) = match verdict {
-        Verdict::Drop => (libc::NF_DROP, None),
-        Verdict::Accept => (libc::NF_ACCEPT, None),
-        Verdict::Jump(chain) => (libc::NFT_JUMP, Some(chain)),
-        Verdict::Goto(chain) => (libc::NFT_GOTO, Some(chain)),
-        Verdict::Return => (libc::NFT_RETURN, None),
+        NftVerdict::Drop => (libc::NF_DROP, None),
+        NftVerdict::Accept => (libc::NF_ACCEPT, None),
+        NftVerdict::Jump(chain) => (libc::NFT_JUMP, Some(chain)),
+        NftVerdict::Goto(chain) => (libc::NFT_GOTO, Some(chain)),
+        NftVerdict::Return => (libc::NFT_RETURN, None),
     };
     w.nested(data::VERDICT, |w| {
         w.bytes(data::VERDICT_CODE, &code.to_be_bytes());
@@ -33,19 +33,19 @@ pub(super) fn write_verdict(w: &mut Writer, verdict: &Verdict) {
 }
 
 /// Reads a verdict out of a data attribute.
-pub(super) fn read_verdict(attrs: Attrs<'_>) -> Option<Verdict> {
+pub(super) fn read_verdict(attrs: Attrs<'_>) -> Option<NftVerdict> {
     let verdict = attrs.get(data::VERDICT)?.nested();
     let chain = || {
-        Some(Name::from(
+        Some(NftName::from(
             verdict.get(data::VERDICT_CHAIN)?.text()?.to_owned(),
         ))
     };
     match verdict.get(data::VERDICT_CODE)?.be32()?.cast_signed() {
-        libc::NF_DROP => Some(Verdict::Drop),
-        libc::NF_ACCEPT => Some(Verdict::Accept),
-        libc::NFT_JUMP => Some(Verdict::Jump(chain()?)),
-        libc::NFT_GOTO => Some(Verdict::Goto(chain()?)),
-        libc::NFT_RETURN => Some(Verdict::Return),
+        libc::NF_DROP => Some(NftVerdict::Drop),
+        libc::NF_ACCEPT => Some(NftVerdict::Accept),
+        libc::NFT_JUMP => Some(NftVerdict::Jump(chain()?)),
+        libc::NFT_GOTO => Some(NftVerdict::Goto(chain()?)),
+        libc::NFT_RETURN => Some(NftVerdict::Return),
         _ => None,
     }
 }

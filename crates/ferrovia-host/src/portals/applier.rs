@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ferrovia_core::plan::iptables::Observed as Rules;
-use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
+use ferrovia_core::plan::iptables::IptablesObserved as Rules;
+use ferrovia_core::plan::userspace::{UserspaceObserved, UserspacePlan};
 
 use super::proxies::{Proxies, TroubleListener};
 use crate::Applier;
@@ -52,15 +52,15 @@ impl PortalApplier {
 }
 
 impl Applier for PortalApplier {
-    type Observed = Observed;
+    type Observed = UserspaceObserved;
     type Plan = UserspacePlan;
     type Error = Error;
 
-    fn observe(&mut self) -> Result<Observed, Error> {
+    fn observe(&mut self) -> Result<UserspaceObserved, Error> {
         let Rules { save } = self.rules.observe()?;
         // What follows is a comparison of everything.
         self.left_out.clear();
-        Ok(Observed {
+        Ok(UserspaceObserved {
             save,
             open: self.proxies.open(),
             addresses: Vec::new(),

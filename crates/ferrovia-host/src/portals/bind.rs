@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
+use ferrovia_core::plan::userspace::{UserspaceObserved, UserspacePlan};
 
 use super::interface::{self, Interface};
 use super::proxies::{Proxies, Trouble, TroubleListener};
@@ -51,12 +51,12 @@ impl BindApplier {
 }
 
 impl Applier for BindApplier {
-    type Observed = Observed;
+    type Observed = UserspaceObserved;
     type Plan = UserspacePlan;
     type Error = Error;
 
-    fn observe(&mut self) -> Result<Observed, Error> {
-        Ok(Observed {
+    fn observe(&mut self) -> Result<UserspaceObserved, Error> {
+        Ok(UserspaceObserved {
             save: String::new(),
             open: self.proxies.open(),
             addresses: self.interface.addresses(self.family)?,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{Protocol as Transport, TrafficPolicy};
-use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxySpec};
 
 use crate::locked;
 use crate::userspace::{
@@ -101,14 +101,14 @@ pub struct Proxies {
     /// The ports that rules lead to, by the names that rules have for them.
     ports: HashMap<String, u16>,
     /// Proxies that do not listen everywhere they should.
-    lacking: BTreeMap<ProxyName, Proxy>,
+    lacking: BTreeMap<ProxyName, ProxySpec>,
 }
 
 /// A proxy that is open.
 #[derive(Debug)]
 struct Open {
     service: Arc<Service>,
-    proxy: Proxy,
+    proxy: ProxySpec,
     /// The port that rules lead to.
     port: Option<u16>,
 }
@@ -187,7 +187,7 @@ impl Proxies {
 
     /// Tries again what could not be done before.
     pub fn retry(&mut self) -> Vec<Trouble> {
-        let lacking: Vec<Proxy> = self.lacking.values().cloned().collect();
+        let lacking: Vec<ProxySpec> = self.lacking.values().cloned().collect();
         let retried = lacking.iter().flat_map(|proxy| self.set_one(proxy));
         retried.collect()
     }
@@ -213,7 +213,7 @@ impl Proxies {
         open.map(|(name, open)| (name.clone(), open.port)).collect()
     }
 
-    fn set_one(&mut self, proxy: &Proxy) -> Vec<Trouble> {
+    fn set_one(&mut self, proxy: &ProxySpec) -> Vec<Trouble> {
         let is_lacking = self.lacking.remove(&proxy.name).is_some();
         if !is_lacking && (self.open.get(&proxy.name)).is_some_and(|open| open.proxy == *proxy) {
             return Vec::new();
@@ -233,7 +233,7 @@ impl Proxies {
     }
 
     /// Makes the engine's service, or changes the one there is. It knows its endpoints before it has the first client.
-    fn ensure_open(&mut self, proxy: &Proxy) -> Result<(), userspace::Error> {
+    fn ensure_open(&mut self, proxy: &ProxySpec) -> Result<(), userspace::Error> {
         if !self.open.contains_key(&proxy.name) {
             let engine = self.engine.get()?;
             let protocol = match proxy.name.key.protocol {
@@ -272,7 +272,7 @@ impl Proxies {
         let mut freed = Vec::new();
         for change in changes {
             if let ProxyChange::Set(proxy) = change
-                && let Listen::At(wanted) = &proxy.listen
+                && let ProxyListen::At(wanted) = &proxy.listen
                 && let Some(open) = self.open.get(&proxy.name)
                 && open.proxy != *proxy
             {
@@ -283,13 +283,13 @@ impl Proxies {
     }
 
     /// Listens where the proxy should and nowhere else.
-    fn listen(&mut self, proxy: &Proxy) -> Vec<userspace::Error> {
+    fn listen(&mut self, proxy: &ProxySpec) -> Vec<userspace::Error> {
         match &proxy.listen {
-            Listen::Portal(ip) => {
+            ProxyListen::Portal(ip) => {
                 let failed = self.listen_at_some_port(&proxy.name, *ip).err();
                 failed.into_iter().collect()
             }
-            Listen::At(wanted) => self.listen_at(proxy, wanted),
+            ProxyListen::At(wanted) => self.listen_at(proxy, wanted),
         }
     }
 
@@ -315,7 +315,7 @@ impl Proxies {
         Ok(())
     }
 
-    fn listen_at(&self, proxy: &Proxy, wanted: &[SocketAddr]) -> Vec<userspace::Error> {
+    fn listen_at(&self, proxy: &ProxySpec, wanted: &[SocketAddr]) -> Vec<userspace::Error> {
         let Some(Open { service, .. }) = self.open.get(&proxy.name) else {
             return Vec::new();
         };
@@ -336,8 +336,8 @@ impl Proxies {
     }
 
     /// What holds for the clients of an address; none if nothing does.
-    fn gate(&self, proxy: &Proxy, at: SocketAddr) -> Option<Gate> {
-        let gate = proxy.gates.get(&at)?;
+    fn gate(&self, proxy: &ProxySpec, at: SocketAddr) -> Option<Gate> {
+        let gate = proxy.client_filters.get(&at)?;
         let carrier = ProxyName {
             policy: TrafficPolicy::Cluster,
             ..proxy.name.clone()
@@ -380,7 +380,7 @@ fn leave(service: &Service, wanted: &[SocketAddr]) -> Vec<SocketAddr> {
     left
 }
 
-fn sources(sources: &ferrovia_core::plan::userspace::Sources) -> Sources {
+fn sources(sources: &ferrovia_core::plan::userspace::ClientSources) -> Sources {
     Sources {
         nets: Arc::clone(&sources.nets),
         itself: sources.itself,

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ferrovia_core::dialect::iptables::{SavedRule, Table, parse};
+use ferrovia_core::dialect::iptables::{SavedRule, SavedTable, parse};
 use ferrovia_core::dialect::nft::HookPoint;
 use ferrovia_core::family::Family;
 
@@ -223,7 +223,7 @@ pub fn of_saved(family: Family, save: &str) -> Vec<HookedChain> {
     hooked.collect()
 }
 
-fn of_table(table: &Table<'_>) -> Chains {
+fn of_table(table: &SavedTable<'_>) -> Chains {
     let mut chains = Chains::default();
     for chain in table.chains.iter().filter(|chain| chain.built_in) {
         let Some((point, priority)) = place(table.name, chain.name) else {

@@ -19,7 +19,7 @@ mod udp;
 use std::time::Duration;
 
 use ferrovia_core::plan::userspace::windows::{after_closing, before_opening};
-use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
+use ferrovia_core::plan::userspace::{UserspaceObserved, UserspacePlan};
 
 pub use self::netsh::{Error, Interface};
 use self::proxies::Proxies;
@@ -46,12 +46,12 @@ impl WinuserspaceApplier {
 }
 
 impl Applier for WinuserspaceApplier {
-    type Observed = Observed;
+    type Observed = UserspaceObserved;
     type Plan = UserspacePlan;
     type Error = Error;
 
-    fn observe(&mut self) -> Result<Observed, Error> {
-        Ok(Observed {
+    fn observe(&mut self) -> Result<UserspaceObserved, Error> {
+        Ok(UserspaceObserved {
             save: String::new(),
             open: self.proxies.open(),
             addresses: self.interface.addresses()?,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::userspace::windows::{
-    Arguments, Change, INTERFACE_VARIABLE, interface, show, shown,
+    INTERFACE_VARIABLE, NetshArguments, NetshChange, interface, show, shown,
 };
 
 use crate::exec::{self, Limits};
@@ -106,7 +106,7 @@ impl Interface {
     ///
     /// # Errors
     /// With the first that is refused, after the others were added; or if `netsh` cannot be run, at once.
-    pub fn add(&mut self, changes: &[Change]) -> Result<(), Error> {
+    pub fn add(&mut self, changes: &[NetshChange]) -> Result<(), Error> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Interface {
     ///
     /// # Errors
     /// With the first that is refused, after the others were removed; or if `netsh` cannot be run, at once.
-    pub fn remove(&mut self, changes: &[Change]) -> Result<(), Error> {
+    pub fn remove(&mut self, changes: &[NetshChange]) -> Result<(), Error> {
         let mut refused = Ok(());
         for change in changes {
             if !self.added.contains(&change.ip) {
@@ -191,7 +191,7 @@ impl Netsh {
     }
 
     /// What it prints. It complains there, too, and in the language and the characters of the machine.
-    fn run(&self, arguments: &Arguments) -> Result<String, Error> {
+    fn run(&self, arguments: &NetshArguments) -> Result<String, Error> {
         let call = || format!("netsh {}", arguments.join(" "));
         let output = exec::output(&self.program, arguments, String::new(), self.limits).map_err(
             |cause| Error::Run {

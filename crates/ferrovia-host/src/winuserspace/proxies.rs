@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrovia_core::model::Protocol;
-use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxySpec};
 
 use super::listener::Listener;
 use super::service::{Room, Service};
@@ -81,7 +81,7 @@ impl Proxies {
         self.open.keys().map(|name| (name.clone(), None)).collect()
     }
 
-    fn give_up_addresses(&mut self, proxy: &Proxy) {
+    fn give_up_addresses(&mut self, proxy: &ProxySpec) {
         if let Some(open) = self.open.get_mut(&proxy.name) {
             let is_wanted = |at: &SocketAddr| addresses(proxy).any(|wanted| wanted == *at);
             open.listeners.retain(|at, _| is_wanted(at));
@@ -89,7 +89,7 @@ impl Proxies {
     }
 
     /// It knows its endpoints before it has the first client.
-    fn set(&mut self, proxy: &Proxy) {
+    fn set(&mut self, proxy: &ProxySpec) {
         let open = self.open.entry(proxy.name.clone()).or_insert_with(|| Open {
             protocol: proxy.name.key.protocol,
             service: Arc::new(Service::new(
@@ -114,12 +114,12 @@ impl Proxies {
 }
 
 /// Where it should listen. Nobody is asked who he is, so not where some are kept out; where rules would lead to a port of any number there is nothing to listen for: here are no rules.
-fn addresses(proxy: &Proxy) -> impl Iterator<Item = SocketAddr> {
+fn addresses(proxy: &ProxySpec) -> impl Iterator<Item = SocketAddr> {
     let all: &[SocketAddr] = match &proxy.listen {
-        Listen::At(addresses) => addresses,
-        Listen::Portal(_) => &[],
+        ProxyListen::At(addresses) => addresses,
+        ProxyListen::Portal(_) => &[],
     };
-    let gate = |at: &SocketAddr| proxy.gates.get(at);
+    let gate = |at: &SocketAddr| proxy.client_filters.get(at);
     let is_for_all = move |at: &SocketAddr| gate(at).is_none_or(|gate| gate.allowed.is_empty());
     all.iter().copied().filter(is_for_all)
 }

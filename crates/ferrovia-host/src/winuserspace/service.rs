@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ferrovia_core::plan::userspace::Proxy;
+use ferrovia_core::plan::userspace::ProxySpec;
 
 use crate::balance::Balancer;
 use crate::locked;
@@ -39,12 +39,12 @@ impl Service {
     }
 
     /// Takes over where clients are led from now on.
-    pub(super) fn set(&self, proxy: &Proxy) {
+    pub(super) fn set(&self, proxy: &ProxySpec) {
         // Field by field: whatever else a proxy comes to be must not be passed over here.
-        let Proxy {
+        let ProxySpec {
             name: _,
             listen: _,
-            gates: _,
+            client_filters: _,
             endpoints,
             affinity,
         } = proxy;

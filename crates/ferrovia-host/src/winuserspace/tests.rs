@@ -8,7 +8,7 @@ use std::thread;
 use ferrovia_core::desired::Endpoint;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
-use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxySpec};
 use ferrovia_lab::waiting::wait_until;
 
 use super::netsh::tests::FakeNetsh;
@@ -31,7 +31,7 @@ pub(super) fn plan(
 pub(super) fn name(name: &str, protocol: Protocol) -> ProxyName {
     ProxyName {
         key: PortKey {
-            service: ServiceKey::new("default", name),
+            service: ServiceKey::new("default", name).unwrap(),
             name: "".into(),
             protocol,
         },
@@ -39,17 +39,17 @@ pub(super) fn name(name: &str, protocol: Protocol) -> ProxyName {
     }
 }
 
-pub(super) fn proxy(name: ProxyName, at: &[SocketAddr], endpoints: &[SocketAddr]) -> Proxy {
+pub(super) fn proxy(name: ProxyName, at: &[SocketAddr], endpoints: &[SocketAddr]) -> ProxySpec {
     let endpoint = |at: &SocketAddr| Endpoint {
         ip: at.ip(),
         port: at.port(),
         weight: 1,
         is_local: false,
     };
-    Proxy {
+    ProxySpec {
         name,
-        listen: Listen::At(at.to_vec()),
-        gates: BTreeMap::new(),
+        listen: ProxyListen::At(at.to_vec()),
+        client_filters: BTreeMap::new(),
         endpoints: endpoints.iter().map(endpoint).collect(),
         affinity: None,
     }

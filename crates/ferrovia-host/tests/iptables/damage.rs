@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::iptables::parse;
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::Found;
+use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::kube_proxy_rules;
@@ -44,7 +44,7 @@ fn any_rule_that_is_removed_comes_back() {
                     backend,
                     &format!("*{table}\n-D {chain} {rule}\nCOMMIT\n"),
                 );
-                let plan = node.full(Found::Adopt).unwrap();
+                let plan = node.full(ObservedPolicy::Adopt).unwrap();
                 assert!(!plan.is_empty());
                 let now = kube_proxy_rules::rules(&node.save());
                 // A jump comes back at the head of a built-in chain, where it was put in the first place.
@@ -86,7 +86,7 @@ fn any_rule_that_somebody_adds_to_our_chains_goes() {
                     backend,
                     &format!("*{table}\n{command} {chain} {rule}\nCOMMIT\n"),
                 );
-                node.full(Found::Adopt).unwrap();
+                node.full(ObservedPolicy::Adopt).unwrap();
                 assert_eq!(
                     all_rules(&node.save()),
                     all_rules(&whole),
@@ -121,7 +121,7 @@ fn a_rule_that_cannot_be_repeated_goes_with_its_chain() {
                     "",
                 );
             }
-            node.full(Found::Adopt).unwrap();
+            node.full(ObservedPolicy::Adopt).unwrap();
             assert_eq!(all_rules(&node.save()), all_rules(&whole));
         });
     }
@@ -147,7 +147,7 @@ fn the_canary_tells_that_everything_was_removed() {
                 );
             }
             assert!(!node.applier.is_untouched().unwrap(), "{backend}");
-            node.full(Found::Adopt).unwrap();
+            node.full(ObservedPolicy::Adopt).unwrap();
             assert_eq!(kube_proxy_rules::rules(&node.save()), whole);
             assert!(node.applier.is_untouched().unwrap(), "{backend}");
         });
@@ -190,7 +190,7 @@ fn rules_of_others_are_never_touched() {
             {
                 node.change(other.desired()).unwrap();
             }
-            node.full(Found::Replace).unwrap();
+            node.full(ObservedPolicy::Replace).unwrap();
             assert_eq!(foreign(&node.save()), before, "{backend}");
         });
     }
@@ -215,14 +215,14 @@ fn a_rule_that_is_not_one_of_iptables_does_not_stop_us() {
             Backend::Nft,
             "*nat\n:KUBE-MARK-MASQ - [0:0]\nCOMMIT\n",
         );
-        node.full(Found::Adopt).unwrap();
+        node.full(ObservedPolicy::Adopt).unwrap();
         // Once for all: nothing of ours is there twice.
-        node.full(Found::Adopt).unwrap();
+        node.full(ObservedPolicy::Adopt).unwrap();
         run("nft", &["flush", "chain", "ip", "nat", "odd"], "");
         assert_eq!(kube_proxy_rules::rules(&node.save()), whole);
 
         odd("PREROUTING");
-        let error = node.full(Found::Adopt).unwrap_err().to_string();
+        let error = node.full(ObservedPolicy::Adopt).unwrap_err().to_string();
         assert!(error.contains("PREROUTING of table nat"), "{error}");
     });
 }

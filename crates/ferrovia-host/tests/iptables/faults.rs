@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::time::Duration;
 
-use ferrovia_core::dialect::iptables::{Restore, Rule, Section, TableName};
+use ferrovia_core::dialect::iptables::{IptablesRule, Restore, RestoreSection, TableName};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, Counters};
 use ferrovia_lab::kube_proxy_rules;
@@ -27,7 +27,7 @@ fn a_write_that_fails_names_the_line_and_the_next_full_one_mends_all() {
             let error = node.change(shape("S1").desired()).unwrap_err();
             let error = error.to_string();
             assert!(error.contains("the line was"), "{error}");
-            node.full(Found::Adopt).unwrap();
+            node.full(ObservedPolicy::Adopt).unwrap();
             assert_eq!(
                 kube_proxy_rules::rules(&node.save()),
                 shape("S1").expected(),
@@ -47,14 +47,16 @@ fn a_write_cut_off_anywhere_is_completed() {
                 let mut node = Node::written(&shape("S9"), backend);
                 node.desired = shape("S11").desired();
                 let observed = node.applier.observe().unwrap();
-                let whole = node.planner.full(&node.desired, &observed, Found::Adopt);
+                let whole = node
+                    .planner
+                    .full(&node.desired, &observed, ObservedPolicy::Adopt);
                 let mut part = Restore::default();
                 whole.sections()[..cut]
                     .iter()
                     .for_each(|section| part.push(section.clone()));
                 node.applier.apply(&part).unwrap();
                 node.restart();
-                node.full(Found::Adopt).unwrap();
+                node.full(ObservedPolicy::Adopt).unwrap();
                 assert_eq!(
                     kube_proxy_rules::rules(&node.save()),
                     shape("S11").expected(),
@@ -70,7 +72,7 @@ fn plan(from: &str, to: &str, backend: Backend) -> Restore {
     let mut node = Node::written(&shape(from), backend);
     let observed = node.applier.observe().unwrap();
     node.planner
-        .full(&shape(to).desired(), &observed, Found::Adopt)
+        .full(&shape(to).desired(), &observed, ObservedPolicy::Adopt)
 }
 
 #[test]
@@ -81,13 +83,13 @@ fn whoever_holds_the_lock_is_named_and_waited_for() {
         // Other tests use it too.
         lock.lock().unwrap();
         node.applier = node.applier.with_lock_limit(Duration::from_millis(100));
-        let error = node.full(Found::Adopt).unwrap_err();
+        let error = node.full(ObservedPolicy::Adopt).unwrap_err();
         assert!(matches!(error, ApplyError::Lock(_)), "{error}");
         let me = format!("process {} (", std::process::id());
         assert!(error.to_string().contains(&me), "{error}");
         lock.unlock().unwrap();
         node.applier = node.applier.with_lock_limit(Duration::from_secs(60));
-        node.full(Found::Adopt).unwrap();
+        node.full(ObservedPolicy::Adopt).unwrap();
         let usage = node.applier.lock_usage().get();
         assert_eq!(usage.times, 1);
         assert!(usage.last_held > Duration::ZERO && usage.held == usage.last_held);
@@ -118,8 +120,12 @@ fn no_text_becomes_anything_but_a_comment() {
         in_namespace(|| {
             let mut node = Node::written(&shape("base"), backend);
             let before = kube_proxy_rules::rules(&node.save());
-            let mut section = Section::new(TableName::Nat);
-            let rules = texts.map(|text| Rule::jump("KUBE-MARK-MASQ").comment(text).to_string());
+            let mut section = RestoreSection::new(TableName::Nat);
+            let rules = texts.map(|text| {
+                IptablesRule::jump("KUBE-MARK-MASQ")
+                    .comment(text)
+                    .to_string()
+            });
             section.fill("HOSTILE", &rules);
             let mut plan = Restore::default();
             plan.push(section);
@@ -140,7 +146,7 @@ fn loopback_is_opened_only_behind_its_guard() {
         let mut node = Node::new(&shape("S5"), Backend::Nft);
         node.applier.observe().unwrap();
         assert_eq!(setting(), "0");
-        node.full(Found::Adopt).unwrap();
+        node.full(ObservedPolicy::Adopt).unwrap();
         assert_eq!(setting(), "1");
         let rules = kube_proxy_rules::rules(&node.save());
         assert!(rules.contains_key(&("filter".into(), "KUBE-FIREWALL".into())));

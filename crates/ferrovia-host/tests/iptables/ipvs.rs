@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ferrovia_core::dialect::ipvs::Op;
+use ferrovia_core::dialect::ipvs::IpvsOp;
 use ferrovia_core::plan::ipvs::{
-    AddressOp, IpvsOptions, IpvsPlan, IpvsPlanner, Observed, Step, cleanup,
+    AddressOp, IpvsObserved, IpvsOptions, IpvsPlan, IpvsPlanner, IpvsStep, cleanup,
 };
-use ferrovia_core::plan::{Found, Planner as _};
+use ferrovia_core::plan::{ObservedPolicy, Planner as _};
 use ferrovia_host::Applier as _;
 use ferrovia_host::ipset::Ipset;
 use ferrovia_host::iptables::{Backend, IptablesApplier, Tool};
@@ -21,7 +21,11 @@ const NEEDS_IPVS: &str = "-m ipvs";
 fn rules_and_sets_of_the_ipvs_mode_are_read_back_as_written() {
     let mut tried = 0;
     for shape in kube_proxy_rules::all() {
-        let plan = planner(&shape).full(&shape.desired(), &Observed::default(), Found::Adopt);
+        let plan = planner(&shape).full(
+            &shape.desired(),
+            &IpvsObserved::default(),
+            ObservedPolicy::Adopt,
+        );
         if plan.to_string().contains(NEEDS_IPVS) {
             continue;
         }
@@ -37,7 +41,7 @@ fn check(shape: &ServiceShape, backend: Backend, plan: &IpvsPlan) {
     let mut kernel = Kernel::new(shape, backend);
     kernel.apply(plan);
     let observed = kernel.observe();
-    let again = planner(shape).full(&shape.desired(), &observed, Found::Adopt);
+    let again = planner(shape).full(&shape.desired(), &observed, ObservedPolicy::Adopt);
     let what = format!("{} with {backend}", shape.name);
     assert!(again.is_empty(), "{what}: a restart writes\n{again}");
 
@@ -55,7 +59,7 @@ fn planner(shape: &ServiceShape) -> IpvsPlanner {
 struct Kernel {
     sets: Ipset,
     rules: IptablesApplier,
-    paper: Observed,
+    paper: IpvsObserved,
 }
 
 impl Kernel {
@@ -65,35 +69,35 @@ impl Kernel {
         Self {
             sets: Ipset::open().unwrap(),
             rules: IptablesApplier::new(tool),
-            paper: Observed::default(),
+            paper: IpvsObserved::default(),
         }
     }
 
     fn apply(&mut self, plan: &IpvsPlan) {
         for step in &plan.steps {
             match step {
-                Step::Sets(ops) => drop(self.sets.apply(ops).unwrap()),
-                Step::Rules(rules) => assert!(self.rules.apply(rules).unwrap()),
-                Step::Device => self.paper.device = true,
-                Step::NoDevice => self.paper.device = false,
-                Step::Servers(ops) => ops.iter().for_each(|op| self.server(*op)),
-                Step::Addresses(ops) => ops.iter().for_each(|op| self.address(*op)),
+                IpvsStep::Sets(ops) => drop(self.sets.apply(ops).unwrap()),
+                IpvsStep::Rules(rules) => assert!(self.rules.apply(rules).unwrap()),
+                IpvsStep::Device => self.paper.device = true,
+                IpvsStep::NoDevice => self.paper.device = false,
+                IpvsStep::Servers(ops) => ops.iter().for_each(|op| self.server(*op)),
+                IpvsStep::Addresses(ops) => ops.iter().for_each(|op| self.address(*op)),
             }
         }
     }
 
-    fn server(&mut self, op: Op) {
+    fn server(&mut self, op: IpvsOp) {
         let servers = &mut self.paper.servers;
         match op {
-            Op::PutServer(server) => {
+            IpvsOp::PutServer(server) => {
                 servers.insert(server.key, (server, BTreeMap::new()));
             }
-            Op::PutDestination(key, to) => {
+            IpvsOp::PutDestination(key, to) => {
                 let (_, destinations) = servers.get_mut(&key).unwrap();
                 destinations.insert(to.address, to.weight);
             }
-            Op::DeleteServer(key) => drop(servers.remove(&key)),
-            Op::RemoveDestination { .. } => panic!("nothing was there: {op}"),
+            IpvsOp::DeleteServer(key) => drop(servers.remove(&key)),
+            IpvsOp::RemoveDestination { .. } => panic!("nothing was there: {op}"),
         }
     }
 
@@ -104,8 +108,8 @@ impl Kernel {
         };
     }
 
-    fn observe(&mut self) -> Observed {
-        Observed {
+    fn observe(&mut self) -> IpvsObserved {
+        IpvsObserved {
             sets: self.sets.list().unwrap(),
             rules: self.rules.observe().unwrap(),
             ..self.paper.clone()

@@ -1,7 +1,7 @@
 //! Every shape of a service has kube-proxy's rules, written at once or step by step.
 
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::Found;
+use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
 
 use crate::support::{BACKENDS, Node, in_namespace, restore, shape};
@@ -27,7 +27,7 @@ fn every_shape_has_kube_proxys_rules_in_the_kernel() {
                     panic!("{backend} {}: {difference}", shape.name);
                 }
                 node.restart();
-                let plan = node.full(Found::Adopt).unwrap();
+                let plan = node.full(ObservedPolicy::Adopt).unwrap();
                 assert!(plan.is_empty(), "{backend} {}: {plan}", shape.name);
             });
         }
@@ -59,7 +59,7 @@ fn step_by_step_ends_where_one_write_does() {
                 }
             }
             node.restart();
-            let plan = node.full(Found::Adopt).unwrap();
+            let plan = node.full(ObservedPolicy::Adopt).unwrap();
             assert!(plan.is_empty(), "{backend}: {plan}");
         });
     }
@@ -73,7 +73,7 @@ fn a_kube_proxys_rules_are_taken_over_in_place() {
             // Makes the counters the rules name.
             node.save();
             restore(Family::V4, backend, KUBE_PROXY);
-            let plan = node.full(Found::Adopt).unwrap().to_string();
+            let plan = node.full(ObservedPolicy::Adopt).unwrap().to_string();
             let canary = ":KUBE-PROXY-CANARY - [0:0]";
             assert_eq!(
                 plan,

@@ -9,7 +9,7 @@ use ferrovia_core::desired::{Delta, Desired, PortChange};
 use ferrovia_core::dialect::iptables::Restore;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::IptablesPlanner;
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::Applier;
 use ferrovia_host::iptables::{ApplyError, Backend, Counter, IptablesApplier, detect};
 use ferrovia_lab::namespace::{enter_new, succeed};
@@ -99,12 +99,12 @@ impl Node {
     /// The same with its rules written.
     pub(crate) fn written(shape: &ServiceShape, backend: Backend) -> Self {
         let mut node = Self::new(shape, backend);
-        node.full(Found::Adopt).unwrap();
+        node.full(ObservedPolicy::Adopt).unwrap();
         node
     }
 
     /// Reads the kernel back and writes what differs.
-    pub(crate) fn full(&mut self, found: Found) -> Result<Restore, ApplyError> {
+    pub(crate) fn full(&mut self, found: ObservedPolicy) -> Result<Restore, ApplyError> {
         let observed = self.applier.observe()?;
         let plan = self.planner.full(&self.desired, &observed, found);
         self.applier.apply(&plan)?;
@@ -125,7 +125,7 @@ impl Node {
             ports: changes.filter(|change| change.old != change.new).collect(),
             checks: Vec::new(),
         };
-        let plan = self.planner.partial(&self.desired, &delta);
+        let plan = self.planner.incremental(&self.desired, &delta);
         self.applier.apply(&plan)?;
         Ok(plan)
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
-use ferrovia_core::dialect::ipset::{Entry, Kind, MAX_ENTRIES, Op as SetOp};
-use ferrovia_core::dialect::ipvs::Op;
+use ferrovia_core::dialect::ipset::{IpsetEntry, IpsetOp as SetOp, IpsetType, MAX_ENTRIES};
+use ferrovia_core::dialect::ipvs::IpvsOp;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::plan::ipvs::{AddressOp, IpvsPlan, Step};
+use ferrovia_core::plan::ipvs::{AddressOp, IpvsPlan, IpvsStep};
 use ferrovia_host::Applier as _;
 use ferrovia_host::iptables::{Backend, Tool};
 use ferrovia_host::ipvs::IpvsApplier;
@@ -44,7 +44,7 @@ pub(crate) fn applier_of(family: Family) -> IpvsApplier {
     IpvsApplier::new(tool.unwrap()).unwrap()
 }
 
-pub(crate) fn plan(steps: Vec<Step>) -> IpvsPlan {
+pub(crate) fn plan(steps: Vec<IpvsStep>) -> IpvsPlan {
     IpvsPlan {
         steps,
         notes: Vec::new(),
@@ -53,23 +53,26 @@ pub(crate) fn plan(steps: Vec<Step>) -> IpvsPlan {
 
 fn sample() -> IpvsPlan {
     let key = key(Protocol::Tcp, "10.96.0.1:80");
-    let kind = Kind::IpPort(Family::V4);
+    let kind = IpsetType::IpPort(Family::V4);
     let set = || name("KUBE-CLUSTER-IP");
     plan(vec![
-        Step::Device,
-        Step::Sets(vec![
+        IpvsStep::Device,
+        IpvsStep::Sets(vec![
             SetOp::Create {
                 set: set(),
                 kind,
                 max: MAX_ENTRIES,
             },
-            SetOp::Add(set(), Entry::IpPort(key.address, key.protocol, key.port)),
+            SetOp::Add(
+                set(),
+                IpsetEntry::IpPort(key.address, key.protocol, key.port),
+            ),
         ]),
-        Step::Servers(vec![
-            Op::PutServer(server(key, "rr")),
+        IpvsStep::Servers(vec![
+            IpvsOp::PutServer(server(key, "rr")),
             put(key, "10.244.1.5:8080", 1),
         ]),
-        Step::Addresses(vec![AddressOp::Bind(key.address)]),
+        IpvsStep::Addresses(vec![AddressOp::Bind(key.address)]),
     ])
 }
 
@@ -88,17 +91,17 @@ fn what_a_plan_says_is_read_back() {
         assert_eq!((*found, to.len()), (server(key, "rr"), 1));
         assert_eq!(observed.sets[&name("KUBE-CLUSTER-IP")].entries.len(), 1);
         let away = vec![
-            Step::Addresses(vec![AddressOp::Unbind(key.address)]),
-            Step::Servers(vec![Op::DeleteServer(key)]),
-            Step::Sets(vec![SetOp::Destroy(name("KUBE-CLUSTER-IP"))]),
-            Step::NoDevice,
+            IpvsStep::Addresses(vec![AddressOp::Unbind(key.address)]),
+            IpvsStep::Servers(vec![IpvsOp::DeleteServer(key)]),
+            IpvsStep::Sets(vec![SetOp::Destroy(name("KUBE-CLUSTER-IP"))]),
+            IpvsStep::NoDevice,
         ];
         // The other family's addresses keep the device.
         run("ip address add fd00::1/128 dev kube-ipvs0");
         applier.apply(&plan(away)).unwrap();
         assert!(applier.observe().unwrap().device);
         run("ip address delete fd00::1/128 dev kube-ipvs0");
-        applier.apply(&plan(vec![Step::NoDevice])).unwrap();
+        applier.apply(&plan(vec![IpvsStep::NoDevice])).unwrap();
         let mut gone = applier.observe().unwrap();
         gone.rules = empty.rules.clone();
         assert_eq!(gone, empty);

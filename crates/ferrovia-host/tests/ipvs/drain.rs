@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use ferrovia_core::dialect::ipvs::{Op, Removal, ServerKey};
+use ferrovia_core::dialect::ipvs::{DestinationRemoval, IpvsOp, VirtualServerKey};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::plan::ipvs::{AddressOp, Step};
+use ferrovia_core::plan::ipvs::{AddressOp, IpvsStep};
 use ferrovia_host::Applier as _;
 use ferrovia_host::ipvs::settings;
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
@@ -90,7 +90,7 @@ struct Scene {
     world: World,
     applier: IpvsApplier,
     ipvs: Ipvs,
-    key: ServerKey,
+    key: VirtualServerKey,
     old: SocketAddr,
     new: SocketAddr,
 }
@@ -111,26 +111,28 @@ impl Scene {
             old: pod(Pod::B),
             new: pod(Pod::Y),
         };
-        let server = Op::PutServer(server(scene.key, "rr"));
-        scene.apply(Step::Device);
+        let server = IpvsOp::PutServer(server(scene.key, "rr"));
+        scene.apply(IpvsStep::Device);
         scene.servers(vec![server, scene.put(scene.old)]);
-        scene.apply(Step::Addresses(vec![AddressOp::Bind(scene.key.address)]));
+        scene.apply(IpvsStep::Addresses(vec![AddressOp::Bind(
+            scene.key.address,
+        )]));
         scene
     }
 
-    fn put(&self, to: SocketAddr) -> Op {
+    fn put(&self, to: SocketAddr) -> IpvsOp {
         put(self.key, &to.to_string(), 1)
     }
 
-    fn drain(&self, to: SocketAddr) -> Op {
-        remove(self.key, &to.to_string(), Removal::Drain)
+    fn drain(&self, to: SocketAddr) -> IpvsOp {
+        remove(self.key, &to.to_string(), DestinationRemoval::Drain)
     }
 
-    fn servers(&mut self, ops: Vec<Op>) {
-        self.apply(Step::Servers(ops));
+    fn servers(&mut self, ops: Vec<IpvsOp>) {
+        self.apply(IpvsStep::Servers(ops));
     }
 
-    fn apply(&mut self, step: Step) {
+    fn apply(&mut self, step: IpvsStep) {
         let _inside = self.world.enter(Role::Node).unwrap();
         assert!(self.applier.apply(&plan(vec![step])).unwrap());
     }
@@ -183,6 +185,6 @@ fn a_connection_outlives_its_destinations_service() {
     scene.servers(vec![scene.put(old)]);
     scene.servers(vec![scene.drain(old)]);
     assert!(scene.applier.tidy().unwrap() && !scene.is_draining());
-    scene.servers(vec![scene.drain(new), Op::DeleteServer(scene.key)]);
+    scene.servers(vec![scene.drain(new), IpvsOp::DeleteServer(scene.key)]);
     assert!(!scene.is_draining());
 }

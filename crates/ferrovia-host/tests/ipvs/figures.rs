@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use ferrovia_core::dialect::ipset::{Entry, Kind, MAX_ENTRIES, Op as SetOp};
-use ferrovia_core::dialect::ipvs::{Destination, Op, Server, ServerKey};
+use ferrovia_core::dialect::ipset::{IpsetEntry, IpsetOp as SetOp, IpsetType, MAX_ENTRIES};
+use ferrovia_core::dialect::ipvs::{IpvsDestination, IpvsOp, VirtualServer, VirtualServerKey};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_host::ipset::Ipset;
@@ -20,23 +20,26 @@ pub(crate) const TESTS: [Test; 1] = [("figures: ten thousand services", ten_thou
 
 const SERVICES: u32 = 10_000;
 
-fn key(number: u32) -> ServerKey {
-    ServerKey {
+fn key(number: u32) -> VirtualServerKey {
+    VirtualServerKey {
         address: IpAddr::from(Ipv4Addr::from(0x0a60_0000 + number)),
         port: 80,
         protocol: Protocol::Tcp,
     }
 }
 
-fn servers() -> Vec<Op> {
+fn servers() -> Vec<IpvsOp> {
     let mut ops = Vec::new();
     for number in 0..SERVICES {
-        let Server { key, .. } = server(key(number), "rr");
-        ops.push(Op::PutServer(server(key, "rr")));
+        let VirtualServer { key, .. } = server(key(number), "rr");
+        ops.push(IpvsOp::PutServer(server(key, "rr")));
         for end in 0..2 {
             let ip = Ipv4Addr::from(0x0af4_0000 + 2 * number + end);
             let address = (ip, 8080).into();
-            ops.push(Op::PutDestination(key, Destination { address, weight: 1 }));
+            ops.push(IpvsOp::PutDestination(
+                key,
+                IpvsDestination { address, weight: 1 },
+            ));
         }
     }
     ops
@@ -46,13 +49,15 @@ fn set() -> Vec<SetOp> {
     let set = || name("KUBE-CLUSTER-IP");
     let mut ops = vec![SetOp::Create {
         set: set(),
-        kind: Kind::IpPort(Family::V4),
+        kind: IpsetType::IpPort(Family::V4),
         max: MAX_ENTRIES,
     }];
-    ops.extend(
-        (0..SERVICES)
-            .map(|number| SetOp::Add(set(), Entry::IpPort(key(number).address, Protocol::Tcp, 80))),
-    );
+    ops.extend((0..SERVICES).map(|number| {
+        SetOp::Add(
+            set(),
+            IpsetEntry::IpPort(key(number).address, Protocol::Tcp, 80),
+        )
+    }));
     ops
 }
 

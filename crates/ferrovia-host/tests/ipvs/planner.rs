@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::ipvs::{IpvsOptions, IpvsPlanner, cleanup};
-use ferrovia_core::plan::{Found, Planner as _};
+use ferrovia_core::plan::{ObservedPolicy, Planner as _};
 use ferrovia_host::Applier as _;
 use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
 use ferrovia_lab::uml::suite::Test;
@@ -43,7 +43,7 @@ fn check(shape: &ServiceShape) {
     let mut applier = applier_of(family);
     let mut planner = IpvsPlanner::new(family, IpvsOptions::default());
     let observed = applier.observe().unwrap();
-    let plan = planner.full(&desired, &observed, Found::Adopt);
+    let plan = planner.full(&desired, &observed, ObservedPolicy::Adopt);
     assert!(applier.apply(&plan).unwrap(), "{name}");
     assert!(applier.is_untouched().unwrap(), "{name}");
 
@@ -51,7 +51,7 @@ fn check(shape: &ServiceShape) {
     let mut applier = applier_of(family);
     let mut planner = IpvsPlanner::new(family, IpvsOptions::default());
     let observed = applier.observe().unwrap();
-    let again = planner.full(&desired, &observed, Found::Adopt);
+    let again = planner.full(&desired, &observed, ObservedPolicy::Adopt);
     assert!(again.is_empty(), "{name}: a restart writes\n{again}");
 
     let node_addresses = BTreeSet::from(["192.168.0.2".parse().unwrap()]);

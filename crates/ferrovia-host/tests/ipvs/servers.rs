@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ferrovia_core::dialect::ipvs::{
-    Destination, FLAG_FALLBACK, FLAG_PORT, Op, Removal, Scheduler, Server, ServerKey,
+    DestinationRemoval, FLAG_FALLBACK, FLAG_PORT, IpvsDestination, IpvsOp, Scheduler,
+    VirtualServer, VirtualServerKey,
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
@@ -40,17 +41,17 @@ pub(crate) const TESTS: [Test; 6] = [
     ),
 ];
 
-pub(crate) fn key(protocol: Protocol, at: &str) -> ServerKey {
+pub(crate) fn key(protocol: Protocol, at: &str) -> VirtualServerKey {
     let at: SocketAddr = at.parse().unwrap();
-    ServerKey {
+    VirtualServerKey {
         address: at.ip(),
         port: at.port(),
         protocol,
     }
 }
 
-pub(crate) fn server(key: ServerKey, scheduler: &str) -> Server {
-    Server {
+pub(crate) fn server(key: VirtualServerKey, scheduler: &str) -> VirtualServer {
+    VirtualServer {
         key,
         scheduler: Scheduler::new(scheduler).unwrap(),
         flags: 0,
@@ -58,13 +59,13 @@ pub(crate) fn server(key: ServerKey, scheduler: &str) -> Server {
     }
 }
 
-pub(crate) fn put(server: ServerKey, to: &str, weight: u32) -> Op {
+pub(crate) fn put(server: VirtualServerKey, to: &str, weight: u32) -> IpvsOp {
     let address = to.parse().unwrap();
-    Op::PutDestination(server, Destination { address, weight })
+    IpvsOp::PutDestination(server, IpvsDestination { address, weight })
 }
 
-pub(crate) fn remove(server: ServerKey, to: &str, removal: Removal) -> Op {
-    Op::RemoveDestination {
+pub(crate) fn remove(server: VirtualServerKey, to: &str, removal: DestinationRemoval) -> IpvsOp {
+    IpvsOp::RemoveDestination {
         server,
         destination: to.parse().unwrap(),
         removal,
@@ -84,7 +85,7 @@ fn lines(text: &[&str]) -> BTreeSet<String> {
 }
 
 /// A server of each protocol and of IPv6, with destinations.
-fn samples() -> (Vec<Server>, Vec<Op>) {
+fn samples() -> (Vec<VirtualServer>, Vec<IpvsOp>) {
     let (tcp, udp) = (
         key(Protocol::Tcp, "10.96.0.1:443"),
         key(Protocol::Udp, "10.96.0.10:53"),
@@ -93,7 +94,7 @@ fn samples() -> (Vec<Server>, Vec<Op>) {
         key(Protocol::Sctp, "10.96.0.11:9"),
         key(Protocol::Tcp, "[fd00::1]:80"),
     );
-    let with = |server: Server, flags, persistence| Server {
+    let with = |server: VirtualServer, flags, persistence| VirtualServer {
         flags,
         persistence,
         ..server
@@ -130,17 +131,17 @@ fn servers_are_as_the_tool_prints_them() {
     in_namespace(|| {
         let mut ipvs = Ipvs::open().unwrap();
         let (servers, destinations) = samples();
-        let mut ops: Vec<Op> = servers.iter().copied().map(Op::PutServer).collect();
+        let mut ops: Vec<IpvsOp> = servers.iter().copied().map(IpvsOp::PutServer).collect();
         ops.extend(destinations);
         let applied = ipvs.apply(&ops).unwrap();
         assert_eq!((applied.made, applied.deleted), (4, 0));
         assert_eq!(saved(), lines(&SAMPLES));
         // What is read is what was written.
         for family in Family::ALL {
-            let is_of = |server: &Server| Family::of(server.key.address) == family;
-            let mut read: Vec<Server> = Vec::new();
+            let is_of = |server: &VirtualServer| Family::of(server.key.address) == family;
+            let mut read: Vec<VirtualServer> = Vec::new();
             read.extend(ipvs.servers(family).unwrap().iter().map(|one| one.server));
-            let mut written: Vec<Server> = servers.iter().copied().filter(is_of).collect();
+            let mut written: Vec<VirtualServer> = servers.iter().copied().filter(is_of).collect();
             read.sort_by_key(|server| server.key);
             written.sort_by_key(|server| server.key);
             assert_eq!(read, written);
@@ -151,7 +152,7 @@ fn servers_are_as_the_tool_prints_them() {
         assert_eq!(weights, [1, 100]);
         let deletes: Vec<_> = servers
             .iter()
-            .map(|one| Op::DeleteServer(one.key))
+            .map(|one| IpvsOp::DeleteServer(one.key))
             .collect();
         assert_eq!(ipvs.apply(&deletes).unwrap().deleted, 4);
         assert_eq!(saved(), BTreeSet::new());
@@ -163,17 +164,17 @@ fn what_is_there_is_changed_in_place() {
         let mut ipvs = Ipvs::open().unwrap();
         let key = key(Protocol::Tcp, "10.96.0.1:80");
         ipvs.apply(&[
-            Op::PutServer(server(key, "rr")),
+            IpvsOp::PutServer(server(key, "rr")),
             put(key, "10.244.1.5:80", 1),
         ])
         .unwrap();
-        let changed = Server {
+        let changed = VirtualServer {
             persistence: Some(60),
             ..server(key, "wlc")
         };
         let applied = ipvs
             .apply(&[
-                Op::PutServer(changed),
+                IpvsOp::PutServer(changed),
                 put(key, "10.244.1.5:80", 7),
                 put(key, "10.244.1.6:80", 2),
             ])
@@ -188,7 +189,8 @@ fn what_is_there_is_changed_in_place() {
             ])
         );
         // Persistence goes again.
-        ipvs.apply(&[Op::PutServer(server(key, "wlc"))]).unwrap();
+        ipvs.apply(&[IpvsOp::PutServer(server(key, "wlc"))])
+            .unwrap();
         assert!(saved().contains("-A -t 10.96.0.1:80 -s wlc"));
     });
 }
@@ -202,10 +204,10 @@ fn a_refused_change_is_named() {
             key(Protocol::Tcp, "10.96.0.3:80"),
         );
         let ops = [
-            Op::PutServer(server(one, "rr")),
+            IpvsOp::PutServer(server(one, "rr")),
             put(none, "10.244.1.5:80", 1),
-            Op::PutServer(server(none, "nonesuch")),
-            Op::PutServer(server(two, "rr")),
+            IpvsOp::PutServer(server(none, "nonesuch")),
+            IpvsOp::PutServer(server(two, "rr")),
             put(two, "10.244.1.5:80", 1),
         ];
         let error = ipvs.apply(&ops).unwrap_err();
@@ -227,12 +229,13 @@ fn what_is_gone_need_not_be_removed() {
             key(Protocol::Tcp, "10.96.0.1:80"),
             key(Protocol::Tcp, "10.96.0.2:80"),
         );
-        ipvs.apply(&[Op::PutServer(server(there, "rr"))]).unwrap();
+        ipvs.apply(&[IpvsOp::PutServer(server(there, "rr"))])
+            .unwrap();
         let applied = ipvs.apply(&[
-            Op::DeleteServer(none),
-            remove(none, "10.244.1.5:80", Removal::AtOnce),
-            remove(there, "10.244.1.5:80", Removal::Drain),
-            remove(there, "10.244.1.5:80", Removal::AtOnce),
+            IpvsOp::DeleteServer(none),
+            remove(none, "10.244.1.5:80", DestinationRemoval::AtOnce),
+            remove(there, "10.244.1.5:80", DestinationRemoval::Drain),
+            remove(there, "10.244.1.5:80", DestinationRemoval::AtOnce),
         ]);
         assert_eq!(applied.unwrap().deleted, 0);
     });
@@ -247,18 +250,18 @@ fn what_is_made_and_removed_in_one_batch_is_gone() {
             key(Protocol::Tcp, "10.96.0.2:80"),
         );
         let put_one = [
-            Op::PutServer(server(one, "rr")),
+            IpvsOp::PutServer(server(one, "rr")),
             put(one, "10.244.1.5:80", 1),
             put(one, "10.244.1.6:80", 1),
         ];
         let removed = [
-            remove(one, "10.244.1.5:80", Removal::AtOnce),
-            remove(one, "10.244.1.6:80", Removal::Drain),
+            remove(one, "10.244.1.5:80", DestinationRemoval::AtOnce),
+            remove(one, "10.244.1.6:80", DestinationRemoval::Drain),
         ];
         let gone = [
-            Op::PutServer(server(two, "rr")),
+            IpvsOp::PutServer(server(two, "rr")),
             put(two, "10.244.1.5:80", 1),
-            Op::DeleteServer(two),
+            IpvsOp::DeleteServer(two),
         ];
         for was_there in [false, true] {
             if was_there {
@@ -276,7 +279,7 @@ fn what_is_made_and_removed_in_one_batch_is_gone() {
                     "-a -t 10.96.0.1:80 -r 10.244.1.6:80 -m -w 0",
                 ])
             );
-            let ops = [&removed[..], &[Op::DeleteServer(one)], &put_one].concat();
+            let ops = [&removed[..], &[IpvsOp::DeleteServer(one)], &put_one].concat();
             ipvs.apply(&ops).unwrap();
             assert_eq!(saved().len(), 3);
         }
@@ -292,13 +295,13 @@ fn foreign_servers_stay_and_are_read() {
         let mut ipvs = Ipvs::open().unwrap();
         let key = key(Protocol::Tcp, "10.96.0.1:80");
         ipvs.apply(&[
-            Op::PutServer(server(key, "rr")),
+            IpvsOp::PutServer(server(key, "rr")),
             put(key, "10.244.1.5:80", 1),
         ])
         .unwrap();
         // One that a mark leads to has no address by which it could be told.
         assert_eq!(ipvs.servers(Family::V4).unwrap().len(), 2);
-        ipvs.apply(&[Op::DeleteServer(key)]).unwrap();
+        ipvs.apply(&[IpvsOp::DeleteServer(key)]).unwrap();
         assert_eq!(saved(), before);
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ferrovia_core::dialect::ipset::{Entry, Kind, MAX_ENTRIES, Op, Set};
+use ferrovia_core::dialect::ipset::{IpsetEntry, IpsetOp, IpsetType, MAX_ENTRIES, ObservedIpset};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol::{Sctp, Tcp, Udp};
 use ferrovia_host::ipset::{Error, Ipset};
@@ -11,46 +11,50 @@ use ferrovia_host::ipset::{Error, Ipset};
 use crate::support::{in_namespace, name, run, run_with};
 
 /// A set of each kind and entries of all shapes.
-fn samples() -> Vec<(&'static str, Kind, Vec<Entry>)> {
+fn samples() -> Vec<(&'static str, IpsetType, Vec<IpsetEntry>)> {
     let ip = |text: &str| -> IpAddr { text.parse().unwrap() };
     let from =
-        |of, protocol, net: &str| Entry::IpPortNet(ip(of), protocol, 80, net.parse().unwrap());
+        |of, protocol, net: &str| IpsetEntry::IpPortNet(ip(of), protocol, 80, net.parse().unwrap());
     let (cluster, pod) = (ip("10.96.0.1"), ip("10.244.1.5"));
     let (v4, v6) = (Family::V4, Family::V6);
     vec![
         (
             "KUBE-A",
-            Kind::Ip(v4),
-            vec![Entry::Ip(cluster), Entry::Ip(ip("10.96.0.2"))],
+            IpsetType::Ip(v4),
+            vec![IpsetEntry::Ip(cluster), IpsetEntry::Ip(ip("10.96.0.2"))],
         ),
-        ("KUBE-B", Kind::Ip(v6), vec![Entry::Ip(ip("fd00::1"))]),
+        (
+            "KUBE-B",
+            IpsetType::Ip(v6),
+            vec![IpsetEntry::Ip(ip("fd00::1"))],
+        ),
         (
             "KUBE-C",
-            Kind::IpPort(v4),
+            IpsetType::IpPort(v4),
             vec![
-                Entry::IpPort(cluster, Tcp, 80),
-                Entry::IpPort(cluster, Udp, 53),
-                Entry::IpPort(cluster, Sctp, 9),
+                IpsetEntry::IpPort(cluster, Tcp, 80),
+                IpsetEntry::IpPort(cluster, Udp, 53),
+                IpsetEntry::IpPort(cluster, Sctp, 9),
             ],
         ),
         (
             "KUBE-D",
-            Kind::IpPort(v6),
-            vec![Entry::IpPort(ip("fd00::1"), Tcp, 65535)],
+            IpsetType::IpPort(v6),
+            vec![IpsetEntry::IpPort(ip("fd00::1"), Tcp, 65535)],
         ),
         (
             "KUBE-E",
-            Kind::IpPortIp(v4),
-            vec![Entry::IpPortIp(pod, Tcp, 8080, pod)],
+            IpsetType::IpPortIp(v4),
+            vec![IpsetEntry::IpPortIp(pod, Tcp, 8080, pod)],
         ),
         (
             "KUBE-F",
-            Kind::IpPortIp(v6),
-            vec![Entry::IpPortIp(ip("fd00::5"), Sctp, 1, ip("fd00::6"))],
+            IpsetType::IpPortIp(v6),
+            vec![IpsetEntry::IpPortIp(ip("fd00::5"), Sctp, 1, ip("fd00::6"))],
         ),
         (
             "KUBE-G",
-            Kind::IpPortNet(v4),
+            IpsetType::IpPortNet(v4),
             vec![
                 from("203.0.113.1", Tcp, "192.0.2.0/24"),
                 from("203.0.113.1", Tcp, "192.0.2.9/32"),
@@ -58,7 +62,7 @@ fn samples() -> Vec<(&'static str, Kind, Vec<Entry>)> {
         ),
         (
             "KUBE-H",
-            Kind::IpPortNet(v6),
+            IpsetType::IpPortNet(v6),
             vec![
                 from("fd00::1", Tcp, "2001:db8::/64"),
                 from("fd00::1", Udp, "2001:db8::1/128"),
@@ -66,21 +70,25 @@ fn samples() -> Vec<(&'static str, Kind, Vec<Entry>)> {
         ),
         (
             "KUBE-I",
-            Kind::Port,
-            vec![Entry::Port(1), Entry::Port(30000), Entry::Port(65535)],
+            IpsetType::Port,
+            vec![
+                IpsetEntry::Port(1),
+                IpsetEntry::Port(30000),
+                IpsetEntry::Port(65535),
+            ],
         ),
     ]
 }
 
-fn make_samples() -> Vec<Op> {
+fn make_samples() -> Vec<IpsetOp> {
     let mut ops = Vec::new();
     for (set, kind, entries) in samples() {
-        ops.push(Op::Create {
+        ops.push(IpsetOp::Create {
             set: name(set),
             kind,
             max: MAX_ENTRIES,
         });
-        let add = |entry| Op::Add(name(set), entry);
+        let add = |entry| IpsetOp::Add(name(set), entry);
         ops.extend(entries.into_iter().map(add));
     }
     ops
@@ -99,19 +107,22 @@ pub(crate) fn sets_are_as_the_tool_prints_them() {
         let mut ipset = Ipset::open().unwrap();
         assert_eq!(ipset.apply(&make_samples()).unwrap(), [0_usize; 0]);
         // The tool agrees with us about every set.
-        let lines: BTreeSet<String> = make_samples().iter().map(Op::to_string).collect();
+        let lines: BTreeSet<String> = make_samples().iter().map(IpsetOp::to_string).collect();
         assert_eq!(printed(), lines);
         let found = ipset.list().unwrap();
         assert_eq!(found.len(), samples().len());
         for (set, kind, entries) in samples() {
-            let wanted = Set {
+            let wanted = ObservedIpset {
                 kind: Some(kind),
                 max: found[&name(set)].max,
                 entries: entries.iter().copied().collect(),
                 has_others: false,
             };
             assert_eq!(found[&name(set)], wanted, "{set}");
-            assert!(kind == Kind::Port || wanted.max == MAX_ENTRIES, "{set}");
+            assert!(
+                kind == IpsetType::Port || wanted.max == MAX_ENTRIES,
+                "{set}"
+            );
             assert_eq!(ipset.sizes().unwrap()[&name(set)], entries.len());
         }
         // What prints is what restores.
@@ -141,12 +152,12 @@ pub(crate) fn sets_of_the_tool_are_read() {
 pub(crate) fn a_refused_change_is_named() {
     in_namespace(|| {
         let mut ipset = Ipset::open().unwrap();
-        let create = Op::Create {
+        let create = IpsetOp::Create {
             set: name("KUBE-I"),
-            kind: Kind::Port,
+            kind: IpsetType::Port,
             max: 0,
         };
-        let add = |set, port| Op::Add(name(set), Entry::Port(port));
+        let add = |set, port| IpsetOp::Add(name(set), IpsetEntry::Port(port));
         let ops = [
             create,
             add("KUBE-I", 1),
@@ -162,14 +173,18 @@ pub(crate) fn a_refused_change_is_named() {
         );
         // The others were made, and making them again is no failure.
         assert_eq!(ipset.sizes().unwrap()[&name("KUBE-I")], 2);
-        let again = [add("KUBE-I", 1), Op::Delete(name("KUBE-I"), Entry::Port(9))];
+        let again = [
+            add("KUBE-I", 1),
+            IpsetOp::Delete(name("KUBE-I"), IpsetEntry::Port(9)),
+        ];
         assert_eq!(ipset.apply(&again).unwrap(), [0, 1]);
-        let full = Op::Create {
+        let full = IpsetOp::Create {
             set: name("KUBE-A"),
-            kind: Kind::Ip(Family::V4),
+            kind: IpsetType::Ip(Family::V4),
             max: 1,
         };
-        let entry = |last: u8| Op::Add(name("KUBE-A"), Entry::Ip([10, 0, 0, last].into()));
+        let entry =
+            |last: u8| IpsetOp::Add(name("KUBE-A"), IpsetEntry::Ip([10, 0, 0, last].into()));
         let error = ipset.apply(&[full, entry(1), entry(2)]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -185,17 +200,17 @@ pub(crate) fn a_set_is_swapped_and_destroyed() {
         run("ipset create KUBE-A hash:ip maxelem 65536");
         run("iptables-legacy -A INPUT -m set --match-set KUBE-A dst -j DROP");
         let set = || name("KUBE-A");
-        let error = ipset.apply(&[Op::Destroy(set())]).unwrap_err();
+        let error = ipset.apply(&[IpsetOp::Destroy(set())]).unwrap_err();
         assert!(error.to_string().contains("refer to it"), "{error}");
         let ops = [
-            Op::Create {
+            IpsetOp::Create {
                 set: name("KUBE-NEW"),
-                kind: Kind::Ip(Family::V4),
+                kind: IpsetType::Ip(Family::V4),
                 max: MAX_ENTRIES,
             },
-            Op::Add(name("KUBE-NEW"), Entry::Ip([10, 0, 0, 1].into())),
-            Op::Swap(set(), name("KUBE-NEW")),
-            Op::Destroy(name("KUBE-NEW")),
+            IpsetOp::Add(name("KUBE-NEW"), IpsetEntry::Ip([10, 0, 0, 1].into())),
+            IpsetOp::Swap(set(), name("KUBE-NEW")),
+            IpsetOp::Destroy(name("KUBE-NEW")),
         ];
         ipset.apply(&ops).unwrap();
         let sets = ipset.list().unwrap();
@@ -203,7 +218,7 @@ pub(crate) fn a_set_is_swapped_and_destroyed() {
         assert_eq!(sets[&set()].max, MAX_ENTRIES);
         assert_eq!(sets[&set()].entries.len(), 1);
         run("iptables-legacy -F INPUT");
-        ipset.apply(&[Op::Destroy(set())]).unwrap();
+        ipset.apply(&[IpsetOp::Destroy(set())]).unwrap();
         assert_eq!(run("ipset save"), "");
     });
 }

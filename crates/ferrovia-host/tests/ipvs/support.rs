@@ -1,6 +1,6 @@
 //! A namespace with a route, and short names for values.
 
-use ferrovia_core::dialect::ipset::SetName;
+use ferrovia_core::dialect::ipset::IpsetName;
 use ferrovia_lab::namespace;
 pub(crate) use ferrovia_lab::namespace::{feed as run_with, run};
 
@@ -13,6 +13,6 @@ pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 
     })
 }
 
-pub(crate) fn name(text: &str) -> SetName {
-    SetName::new(text).unwrap()
+pub(crate) fn name(text: &str) -> IpsetName {
+    IpsetName::new(text).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Whether anyone but us has written since we last looked, with two families on one connection.
 
-use ferrovia_core::dialect::nft::Op;
+use ferrovia_core::dialect::nft::NftOp;
 use ferrovia_core::family::Family;
 use ferrovia_host::Applier;
 use ferrovia_host::nft::{Connection, Nft, NftApplier};
@@ -56,7 +56,7 @@ fn a_commit_of_one_family_leaves_the_other_untouched() {
 fn a_refused_commit_leaves_both_untouched() {
     in_namespace(|| {
         let mut both = appliers();
-        let senseless = transaction(Family::V4, vec![Op::DeleteChain("nowhere".into())]);
+        let senseless = transaction(Family::V4, vec![NftOp::DeleteChain("nowhere".into())]);
         assert!(both[0].apply(&senseless).is_err());
         assert_eq!(are_untouched(&mut both), [true, true]);
     });
@@ -85,7 +85,7 @@ fn a_plan_that_says_nothing_does_not_hide_a_foreign_commit() {
         let mut both = appliers();
         commit(&mut both[0], Family::V4);
         let services = sample::Sets::of(Family::V4).services;
-        let nothing = vec![Op::AddElements(services, Vec::new())];
+        let nothing = vec![NftOp::AddElements(services, Vec::new())];
         for ops in [nothing, Vec::new()] {
             assert!(!both[0].apply(&transaction(Family::V4, ops)).unwrap());
             assert_eq!(are_untouched(&mut both), [true, true]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::nft::bytecode::lower;
 use ferrovia_core::dialect::nft::{
-    Element, Observed, ObservedChain, ObservedElement, ObservedSet, Op, Rule, SetSpec,
+    Element, NftObserved, NftOp, NftRule, ObservedChain, ObservedElement, ObservedSet, SetSpec,
 };
 use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
@@ -13,25 +13,25 @@ use crate::sample;
 use crate::support::{apply, in_namespace, keyword, list, load, observe, run, transaction};
 
 /// Frame, elements, and these rules in one chain.
-fn with_rules(family: Family, rules: Vec<Rule>) -> Vec<Op> {
+fn with_rules(family: Family, rules: Vec<NftRule>) -> Vec<NftOp> {
     let mut ops = sample::frame(family);
     ops.extend(sample::elements(family));
     ops.extend(
         rules
             .into_iter()
-            .map(|rule| Op::AddRule("rules".into(), rule)),
+            .map(|rule| NftOp::AddRule("rules".into(), rule)),
     );
     ops
 }
 
-fn everything(family: Family) -> Vec<Op> {
+fn everything(family: Family) -> Vec<NftOp> {
     let mut rules = sample::rules(family);
     rules.extend(sample::peculiar_rules(family));
     with_rules(family, rules)
 }
 
 /// Instructions and listing after a transaction, written by us.
-fn written_by_us(family: Family, ops: Vec<Op>) -> (Observed, String) {
+fn written_by_us(family: Family, ops: Vec<NftOp>) -> (NftObserved, String) {
     in_namespace(move || {
         let mut nft = Nft::open().unwrap();
         apply(&mut nft, family, ops);
@@ -40,7 +40,7 @@ fn written_by_us(family: Family, ops: Vec<Op>) -> (Observed, String) {
 }
 
 /// The same, written by the tool from the text the core prints.
-fn written_by_tool(family: Family, ops: Vec<Op>) -> (Observed, String) {
+fn written_by_tool(family: Family, ops: Vec<NftOp>) -> (NftObserved, String) {
     in_namespace(move || {
         load(&transaction(family, ops).to_string());
         (observe(&mut Nft::open().unwrap(), family), list(family))
@@ -86,7 +86,7 @@ fn tool_writes_the_same_chains_sets_and_elements() {
 fn tool_reads_our_peculiar_rules_as_meant() {
     for family in Family::ALL {
         for rule in sample::peculiar_rules(family) {
-            let op = Op::AddRule("rules".into(), rule.clone());
+            let op = NftOp::AddRule("rules".into(), rule.clone());
             let line = transaction(family, vec![op]).to_string();
             let command = format!("add rule {} ferrovia rules ", keyword(family));
             // The tool prints durations in its own way.
@@ -145,9 +145,9 @@ fn predecessors_are_found_and_other_families_are_not_ours() {
             .unwrap()
             .observe(Family::V4, "ferrovia", &["kube-proxy", "kube-router"])
             .unwrap();
-        let expected = Observed {
+        let expected = NftObserved {
             predecessors: vec!["kube-proxy".to_owned()],
-            ..Observed::default()
+            ..NftObserved::default()
         };
         assert_eq!(observed, expected);
     });
@@ -176,26 +176,26 @@ fn a_rule_of_someone_else_is_foreign_not_ours() {
 }
 
 /// What must be found after these operations on nothing.
-fn expected(family: Family, ops: &[Op]) -> Observed {
-    let mut observed = Observed {
+fn expected(family: Family, ops: &[NftOp]) -> NftObserved {
+    let mut observed = NftObserved {
         exists: true,
-        ..Observed::default()
+        ..NftObserved::default()
     };
     for op in ops {
         match op {
-            Op::AddSet(spec) => drop(
+            NftOp::AddSet(spec) => drop(
                 observed
                     .sets
                     .insert(spec.name.to_owned(), ObservedSet::of(spec)),
             ),
-            Op::AddChain(chain) => {
+            NftOp::AddChain(chain) => {
                 let empty = ObservedChain {
                     hook: chain.hook,
                     rules: Vec::new(),
                 };
                 observed.chains.insert(chain.name.to_string(), empty);
             }
-            Op::AddRule(chain, rule) => {
+            NftOp::AddRule(chain, rule) => {
                 observed
                     .chains
                     .get_mut(chain.as_ref())
@@ -203,7 +203,7 @@ fn expected(family: Family, ops: &[Op]) -> Observed {
                     .rules
                     .push(lower(rule, family));
             }
-            Op::AddElements(spec, elements) => fill(&mut observed.sets, spec, elements),
+            NftOp::AddElements(spec, elements) => fill(&mut observed.sets, spec, elements),
             _ => {}
         }
     }

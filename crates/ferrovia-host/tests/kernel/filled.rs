@@ -2,16 +2,16 @@
 
 use std::net::UdpSocket;
 
-use ferrovia_core::dialect::nft::{Element, Key, KeyBuilder, Op, Rule, Statement};
+use ferrovia_core::dialect::nft::{Element, ElementKey, KeyBuilder, NftOp, NftRule, Statement};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::plan::nft::layout::SetId;
+use ferrovia_core::plan::nft::layout::NftSetId;
 use ferrovia_host::nft::{Connection, Nft};
 
 use crate::sample;
 use crate::support::{TABLE, apply, in_namespace, run};
 
-fn keys(family: Family, count: u16) -> Vec<Key> {
+fn keys(family: Family, count: u16) -> Vec<ElementKey> {
     let ip = match family {
         Family::V4 => "10.96.0.1".parse().unwrap(),
         Family::V6 => "fd00::1".parse().unwrap(),
@@ -30,18 +30,18 @@ fn keys(family: Family, count: u16) -> Vec<Key> {
 fn entries_that_are_gone_already_do_not_keep_others_from_going() {
     for family in Family::ALL {
         in_namespace(move || {
-            let spec = SetId::Refusals.spec(family);
+            let spec = NftSetId::Refusals.spec(family);
             let all = keys(family, 5000);
             let elements = all.iter().cloned().map(Element::member).collect();
             let mut nft = Nft::open().unwrap();
             let ops = vec![
-                Op::AddTable,
-                Op::AddSet(spec),
-                Op::AddElements(spec, elements),
+                NftOp::AddTable,
+                NftOp::AddSet(spec),
+                NftOp::AddElements(spec, elements),
             ];
             apply(&mut nft, family, ops);
             let found = Nft::entries(family, TABLE, spec.name, usize::MAX).unwrap();
-            let mut found: Vec<Key> = found.into_iter().map(|entry| entry.key).collect();
+            let mut found: Vec<ElementKey> = found.into_iter().map(|entry| entry.key).collect();
             found.sort_unstable();
             assert_eq!(found, all, "{family}");
 
@@ -65,7 +65,7 @@ fn what_rules_count_is_read_by_chain() {
         let mut nft = Nft::open().unwrap();
         let mut ops = sample::frame(family);
         let counting =
-            |chain: &'static str| Op::AddRule(chain.into(), Rule::always(Statement::Counter));
+            |chain: &'static str| NftOp::AddRule(chain.into(), NftRule::always(Statement::Counter));
         ops.extend([counting("rules"), counting("filter-input")]);
         apply(&mut nft, family, ops);
         run("ip link set lo up");

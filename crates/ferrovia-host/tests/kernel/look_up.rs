@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use ferrovia_core::dialect::nft::{Key, KeyBuilder};
+use ferrovia_core::dialect::nft::{ElementKey, KeyBuilder};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_host::nft::Nft;
@@ -22,7 +22,7 @@ fn what_a_full_reading_finds_is_found_by_key() {
             for spec in sets.filter(|set| !set.interval && set.dynamic.is_none()) {
                 let whole = &observed.sets[spec.name].elements;
                 assert!(!whole.is_empty(), "{} has no elements", spec.name);
-                let keys: Vec<Key> = whole.keys().cloned().collect();
+                let keys: Vec<ElementKey> = whole.keys().cloned().collect();
                 let found = nft.look_up(family, TABLE, &spec, &keys).unwrap();
                 assert!(found.iter().map(|(key, _)| key).eq(&keys), "{found:?}");
                 assert!(found.iter().all(|(key, element)| whole[key] == *element));
@@ -41,7 +41,7 @@ fn answers_end_with_the_first_that_is_missing() {
             let key = KeyBuilder::new().ip(sample::service_ip(family, n));
             key.proto(Protocol::Tcp).port(80).build()
         };
-        let mut found = |table, keys: &[Key]| {
+        let mut found = |table, keys: &[ElementKey]| {
             let found = nft.look_up(family, table, &services, keys).unwrap();
             found.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
         };

@@ -1,6 +1,6 @@
 //! Other people's changes are heard of, our own are not.
 
-use ferrovia_core::dialect::nft::{Element, KeyBuilder, Op};
+use ferrovia_core::dialect::nft::{Element, KeyBuilder, NftOp};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_host::nft::{Change, Monitor, Nft};
@@ -21,7 +21,7 @@ fn ruleset_and_monitor() -> (Nft, Monitor) {
 
 /// An operation whose news takes more than the monitor's 16 MiB: key, data and comment of each
 /// element.
-fn more_than_fits() -> Op {
+fn more_than_fits() -> NftOp {
     let element = |n: u32| {
         let key = KeyBuilder::new()
             .ip(sample::service_ip(Family::V4, 1000 + n))
@@ -30,7 +30,7 @@ fn more_than_fits() -> Op {
         Element::value(key.build(), KeyBuilder::new().number(1).build())
             .with_comment(&"x".repeat(128))
     };
-    Op::AddElements(
+    NftOp::AddElements(
         sample::Sets::of(Family::V4).services,
         (0..100_000).map(element).collect(),
     )
@@ -92,11 +92,19 @@ fn a_flush_of_everything_touches_every_table_once() {
 fn what_we_do_and_what_is_not_about_us_is_not_heard() {
     in_namespace(|| {
         let (mut nft, mut monitor) = ruleset_and_monitor();
-        apply(&mut nft, Family::V4, vec![Op::FlushChain("rules".into())]);
+        apply(
+            &mut nft,
+            Family::V4,
+            vec![NftOp::FlushChain("rules".into())],
+        );
         load("table ip nat {\nchain c {\n}\n}\ntable inet ferrovia { }\n");
-        apply(&mut nft, Family::V4, vec![Op::DeleteTable]);
+        apply(&mut nft, Family::V4, vec![NftOp::DeleteTable]);
         // A second connection of this process is someone else too.
-        apply(&mut Nft::open().unwrap(), Family::V6, vec![Op::DeleteTable]);
+        apply(
+            &mut Nft::open().unwrap(),
+            Family::V6,
+            vec![NftOp::DeleteTable],
+        );
         assert_eq!(monitor.wait().unwrap(), touched(Family::V6, TABLE));
     });
 }

@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 
 use ferrovia_core::dialect::nft::{
-    Chain, ChainKind, DataType, Element, Field, FieldType, Hook, HookPoint, KeyBuilder, Match, Op,
-    PriorityValue, Rule, Sense, SetSpec, SetUpdate, Statement, Verdict,
+    ChainKind, DataType, Element, Field, FieldType, Hook, HookPoint, KeyBuilder, NftChain,
+    NftMatch, NftOp, NftRule, NftVerdict, PriorityValue, Sense, SetSpec, SetUpdate, Statement,
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
@@ -177,17 +177,17 @@ impl Sets {
 }
 
 /// A regular chain.
-pub(crate) fn chain(name: &'static str) -> Op {
-    Op::AddChain(Chain {
+pub(crate) fn chain(name: &'static str) -> NftOp {
+    NftOp::AddChain(NftChain {
         name: name.into(),
         hook: None,
     })
 }
 
 /// Table, sets and chains that the rest refers to.
-pub(crate) fn frame(family: Family) -> Vec<Op> {
+pub(crate) fn frame(family: Family) -> Vec<NftOp> {
     let base = |name: &'static str, kind, point, priority| {
-        Op::AddChain(Chain {
+        NftOp::AddChain(NftChain {
             name: name.into(),
             hook: Some(Hook {
                 kind,
@@ -196,8 +196,8 @@ pub(crate) fn frame(family: Family) -> Vec<Op> {
             }),
         })
     };
-    let mut ops = vec![Op::AddTable];
-    ops.extend(Sets::of(family).all().into_iter().map(Op::AddSet));
+    let mut ops = vec![NftOp::AddTable];
+    ops.extend(Sets::of(family).all().into_iter().map(NftOp::AddSet));
     ops.extend(["pick-2", "dispatch", "services", "rules"].map(chain));
     ops.extend([
         base("prerouting", ChainKind::Nat, HookPoint::Prerouting, -100),
@@ -223,7 +223,7 @@ pub(crate) fn service_ip(family: Family, n: u32) -> IpAddr {
 }
 
 /// Elements for every set that is not filled by packets.
-pub(crate) fn elements(family: Family) -> Vec<Op> {
+pub(crate) fn elements(family: Family) -> Vec<NftOp> {
     let sets = Sets::of(family);
     let key = KeyBuilder::new;
     let front = |n| {
@@ -235,7 +235,7 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
     let pod = |n| key().ip(service_ip(family, 0xff00 + n)).port(8080).build();
     let net = |text: [&str; 2]| text[usize::from(family == Family::V6)].parse().unwrap();
     vec![
-        Op::AddElements(
+        NftOp::AddElements(
             sets.services,
             vec![
                 Element::value(front(1).build(), key().number(0x8000_0001).build())
@@ -243,14 +243,14 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
                 Element::value(front(2).build(), key().number(0x8000_2001).build()),
             ],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.nodeports,
             vec![Element::value(
                 key().proto(Protocol::Udp).port(30_053).build(),
                 key().number(7).build(),
             )],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.endpoints,
             (0..3)
                 .map(|slot| {
@@ -263,42 +263,42 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
                 })
                 .collect(),
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.translations,
             vec![Element::value(
                 key().number(0x1_0000).build(),
                 key().number(0x2_0001).build(),
             )],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.sticky_slots,
             vec![Element::value(
                 key().number(5).number(1).build(),
                 key().number(6).build(),
             )],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.sticky_endpoints,
             vec![Element::value(
                 key().proto(Protocol::Tcp).number(6).build(),
                 pod(1),
             )],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.picks,
             vec![
-                Element::verdict(key().number(1).build(), Verdict::Goto("pick-2".into())),
-                Element::verdict(key().number(2).build(), Verdict::Jump("pick-2".into())),
-                Element::verdict(key().number(3).build(), Verdict::Drop),
-                Element::verdict(key().number(4).build(), Verdict::Accept),
-                Element::verdict(key().number(5).build(), Verdict::Return),
+                Element::verdict(key().number(1).build(), NftVerdict::Goto("pick-2".into())),
+                Element::verdict(key().number(2).build(), NftVerdict::Jump("pick-2".into())),
+                Element::verdict(key().number(3).build(), NftVerdict::Drop),
+                Element::verdict(key().number(4).build(), NftVerdict::Accept),
+                Element::verdict(key().number(5).build(), NftVerdict::Return),
             ],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.rejected,
             vec![Element::member(front(9).build()).with_comment("nobody home")],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.cidrs,
             vec![
                 Element::range(key(), net(["10.96.0.0/16", "fd00::/112"])),
@@ -309,7 +309,7 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
                     .with_comment("the last ones"),
             ],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.allowed,
             vec![
                 Element::range(front(1), net(["192.0.2.0/24", "2001:db8::/64"])),
@@ -317,7 +317,7 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
                 Element::range(front(2), net(["0.0.0.0/0", "::/0"])),
             ],
         ),
-        Op::AddElements(
+        NftOp::AddElements(
             sets.hairpin,
             vec![Element::member(
                 key()
@@ -328,8 +328,8 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
                     .build(),
             )],
         ),
-        Op::AddElements(sets.ports, vec![Element::member(key().port(443).build())]),
-        Op::AddElements(
+        NftOp::AddElements(sets.ports, vec![Element::member(key().port(443).build())]),
+        NftOp::AddElements(
             sets.port_of_protocol,
             vec![Element::value(
                 key().proto(Protocol::Udp).build(),
@@ -340,7 +340,7 @@ pub(crate) fn elements(family: Family) -> Vec<Op> {
 }
 
 /// One rule of every form.
-pub(crate) fn rules(family: Family) -> Vec<Rule> {
+pub(crate) fn rules(family: Family) -> Vec<NftRule> {
     use Field::{
         Daddr, Dport, L4Proto, OriginalDaddr, OriginalDport, Priority, PriorityBits, Random, Saddr,
     };
@@ -359,133 +359,138 @@ pub(crate) fn rules(family: Family) -> Vec<Rule> {
     let original = || vec![OriginalDaddr, L4Proto, OriginalDport];
     let connection = || [vec![Daddr, Dport], original()].concat();
     vec![
-        Rule::when(Match::CtStateNew).then(Statement::Jump("services".into())),
-        Rule::when(Match::CtStatusDnat)
+        NftRule::when(NftMatch::CtStateNew).then(Statement::Jump("services".into())),
+        NftRule::when(NftMatch::CtStatusDnat)
             .then(Statement::Drop)
             .because("already translated"),
-        Rule::when(Match::MarkBits(0x4000))
+        NftRule::when(NftMatch::MarkBits(0x4000))
             .then(Statement::MarkXor(0x4000))
             .then(Statement::Masquerade),
-        Rule::when(Match::PriorityBits(0x8000_0000)).then(set(PriorityValue::None)),
-        Rule::when(Match::PriorityBits(0x1000)).then(Statement::MarkOr(0x4000)),
-        Rule::when(Match::Source(
+        NftRule::when(NftMatch::PriorityBits(0x8000_0000)).then(set(PriorityValue::None)),
+        NftRule::when(NftMatch::PriorityBits(0x1000)).then(Statement::MarkOr(0x4000)),
+        NftRule::when(NftMatch::Source(
             net(["10.244.32.0/20", "fd00:244:8000::/37"]),
             Is,
         ))
         .then(goto()),
-        Rule::when(Match::Destination(net(["127.0.0.1/32", "::1/128"]), IsNot)).then(goto()),
-        Rule::when(Match::InputInterface("eth1".into(), Is)).then(goto()),
-        Rule::when(Match::InputInterface("eth1".into(), IsNot)).then(goto()),
-        Rule::when(Match::InputInterfacePrefix("cali".into(), Is)).then(goto()),
-        Rule::when(Match::InputInterfacePrefix("cali".into(), IsNot)).then(goto()),
-        Rule::when(Match::LocalSource).then(goto()),
-        Rule::when(Match::LocalDestination).then(goto()),
-        Rule::when(Match::InSet(frontend(), "rejected".into(), Is)).then(Statement::Reject),
-        Rule::when(Match::InSet(vec![Daddr], "service-cidrs".into(), IsNot)).then(Statement::Drop),
-        Rule::when(Match::InSet(
+        NftRule::when(NftMatch::Destination(
+            net(["127.0.0.1/32", "::1/128"]),
+            IsNot,
+        ))
+        .then(goto()),
+        NftRule::when(NftMatch::InputInterface("eth1".into(), Is)).then(goto()),
+        NftRule::when(NftMatch::InputInterface("eth1".into(), IsNot)).then(goto()),
+        NftRule::when(NftMatch::InputInterfacePrefix("cali".into(), Is)).then(goto()),
+        NftRule::when(NftMatch::InputInterfacePrefix("cali".into(), IsNot)).then(goto()),
+        NftRule::when(NftMatch::LocalSource).then(goto()),
+        NftRule::when(NftMatch::LocalDestination).then(goto()),
+        NftRule::when(NftMatch::InSet(frontend(), "rejected".into(), Is)).then(Statement::Reject),
+        NftRule::when(NftMatch::InSet(vec![Daddr], "service-cidrs".into(), IsNot))
+            .then(Statement::Drop),
+        NftRule::when(NftMatch::InSet(
             vec![Saddr, Daddr, L4Proto, Dport],
             "hairpin".into(),
             Is,
         ))
         .then(Statement::Masquerade),
-        Rule::when(Match::InSet(
+        NftRule::when(NftMatch::InSet(
             vec![L4Proto, Priority],
             "sticky-endpoints".into(),
             Is,
         ))
         .then(goto()),
-        Rule::always(set(PriorityValue::Map(frontend(), "services".into()))).then(goto()),
-        Rule::always(set(PriorityValue::Map(
+        NftRule::always(set(PriorityValue::Map(frontend(), "services".into()))).then(goto()),
+        NftRule::always(set(PriorityValue::Map(
             vec![L4Proto, Dport],
             "nodeports".into(),
         )))
         .then(goto()),
-        Rule::always(set(PriorityValue::Bits(0xffff_e000))),
-        Rule::always(set(PriorityValue::Map(
+        NftRule::always(set(PriorityValue::Bits(0xffff_e000))),
+        NftRule::always(set(PriorityValue::Map(
             vec![PriorityBits(0xffff_e000)],
             "external-cluster".into(),
         ))),
-        Rule::always(set(PriorityValue::Map(
+        NftRule::always(set(PriorityValue::Map(
             vec![Saddr, Priority],
             "affinity".into(),
         ))),
-        Rule::always(set(PriorityValue::Map(
+        NftRule::always(set(PriorityValue::Map(
             vec![PriorityBits(0xffff_e000), Random(2)],
             "sticky-slots".into(),
         ))),
-        Rule::always(Statement::Vmap(vec![PriorityBits(0xfff)], "picks".into())),
-        Rule::always(Statement::Dnat(
+        NftRule::always(Statement::Vmap(vec![PriorityBits(0xfff)], "picks".into())),
+        NftRule::always(Statement::Dnat(
             vec![L4Proto, Priority, Random(2)],
             "endpoints".into(),
         )),
-        Rule::always(Statement::Dnat(
+        NftRule::always(Statement::Dnat(
             vec![L4Proto, Priority],
             "sticky-endpoints".into(),
         )),
-        Rule::when(Match::Protocol(Protocol::Tcp))
-            .and(Match::InSet(original(), "services".into(), Is))
+        NftRule::when(NftMatch::Protocol(Protocol::Tcp))
+            .and(NftMatch::InSet(original(), "services".into(), Is))
             .then(goto()),
-        Rule::when(Match::Protocol(Protocol::Sctp))
-            .and(Match::InSet(
+        NftRule::when(NftMatch::Protocol(Protocol::Sctp))
+            .and(NftMatch::InSet(
                 vec![L4Proto, OriginalDport],
                 "nodeports".into(),
                 Is,
             ))
             .then(goto()),
-        Rule::when(Match::CtStatusDnat)
-            .and(Match::Protocol(Protocol::Tcp))
-            .and(Match::InSet(
+        NftRule::when(NftMatch::CtStatusDnat)
+            .and(NftMatch::Protocol(Protocol::Tcp))
+            .and(NftMatch::InSet(
                 vec![OriginalDaddr],
                 "service-cidrs".into(),
                 Is,
             ))
-            .and(Match::InSet(
+            .and(NftMatch::InSet(
                 vec![L4Proto, OriginalDport],
                 "nodeports".into(),
                 Is,
             ))
             .then(goto()),
-        Rule::when(Match::Protocol(Protocol::Udp))
+        NftRule::when(NftMatch::Protocol(Protocol::Udp))
             .then(count("connections", connection()))
             .then(Statement::Return),
-        Rule::always(Statement::Counter).because("full"),
-        Rule::always(Statement::Counter).then(goto()),
-        Rule::always(count("refusals", frontend())),
+        NftRule::always(Statement::Counter).because("full"),
+        NftRule::always(Statement::Counter).then(goto()),
+        NftRule::always(count("refusals", frontend())),
     ]
 }
 
 /// Rules for which the tool writes other instructions than we do, or none: see the test that uses
 /// them.
-pub(crate) fn peculiar_rules(family: Family) -> Vec<Rule> {
+pub(crate) fn peculiar_rules(family: Family) -> Vec<NftRule> {
     use Field::{Daddr, Dport, L4Proto, Priority, PriorityBits, Saddr, SourceHash};
     let net = |text: [&str; 2]| text[usize::from(family == Family::V6)].parse().unwrap();
     let affinity = || vec![Saddr, PriorityBits(0xffff_e000)];
     vec![
-        Rule::when(Match::Source(
+        NftRule::when(NftMatch::Source(
             net(["10.244.0.0/16", "fd00:244::/32"]),
             Sense::Is,
         ))
         .then(Statement::Drop),
-        Rule::when(Match::Destination(
+        NftRule::when(NftMatch::Destination(
             net(["127.0.0.0/8", "fd00::/8"]),
             Sense::IsNot,
         ))
         .then(Statement::Drop),
-        Rule::when(Match::InSet(
+        NftRule::when(NftMatch::InSet(
             vec![Daddr, L4Proto, Dport, Saddr],
             "allowed-sources".into(),
             Sense::IsNot,
         ))
         .then(Statement::Drop),
-        Rule::always(Statement::Dnat(
+        NftRule::always(Statement::Dnat(
             vec![L4Proto, Priority, SourceHash(251)],
             "endpoints".into(),
         )),
-        Rule::always(Statement::SetPriority(PriorityValue::Map(
+        NftRule::always(Statement::SetPriority(PriorityValue::Map(
             vec![PriorityBits(0xffff_e000), SourceHash(3)],
             "sticky-slots".into(),
         ))),
-        Rule::always(Statement::Dynamic(SetUpdate::Refresh {
+        NftRule::always(Statement::Dynamic(SetUpdate::Refresh {
             map: "affinity".into(),
             key: affinity(),
             timeout: 10_800,
@@ -494,7 +499,7 @@ pub(crate) fn peculiar_rules(family: Family) -> Vec<Rule> {
             vec![L4Proto, Priority],
             "sticky-endpoints".into(),
         )),
-        Rule::always(Statement::Dynamic(SetUpdate::Delete {
+        NftRule::always(Statement::Dynamic(SetUpdate::Delete {
             map: "affinity".into(),
             key: affinity(),
         })),

@@ -1,6 +1,6 @@
 //! The `nft` tool, and short names for common steps.
 
-use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
+use ferrovia_core::dialect::nft::{NftObserved, NftOp, Transaction};
 use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::namespace::feed;
@@ -10,7 +10,7 @@ pub(crate) use ferrovia_lab::namespace::{drop_privileges, in_namespace, run};
 pub(crate) const TABLE: &str = "ferrovia";
 
 /// A transaction on the test table.
-pub(crate) fn transaction(family: Family, ops: Vec<Op>) -> Transaction {
+pub(crate) fn transaction(family: Family, ops: Vec<NftOp>) -> Transaction {
     Transaction {
         family,
         table: TABLE.into(),
@@ -20,14 +20,14 @@ pub(crate) fn transaction(family: Family, ops: Vec<Op>) -> Transaction {
 }
 
 /// Applies operations through netlink.
-pub(crate) fn apply(nft: &mut Nft, family: Family, ops: Vec<Op>) {
+pub(crate) fn apply(nft: &mut Nft, family: Family, ops: Vec<NftOp>) {
     let transaction = transaction(family, ops);
     nft.apply(&transaction)
         .unwrap_or_else(|error| panic!("{error}\n{transaction}"));
 }
 
 /// Reads the test table.
-pub(crate) fn observe(nft: &mut Nft, family: Family) -> Observed {
+pub(crate) fn observe(nft: &mut Nft, family: Family) -> NftObserved {
     nft.observe(family, TABLE, &[]).unwrap()
 }
 

@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 
 use ferrovia_core::dialect::nft::{
-    Chain, ChainKind, Element, Field, Hook, HookPoint, KeyBuilder, Op, Rule, SetSpec, SetUpdate,
-    Statement,
+    ChainKind, Element, Field, Hook, HookPoint, KeyBuilder, NftChain, NftOp, NftRule, SetSpec,
+    SetUpdate, Statement,
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
@@ -29,7 +29,7 @@ fn service(n: u32, class: u32) -> Element {
 }
 
 /// A transaction that must be refused, and why it was.
-fn refused(nft: &mut Nft, ops: Vec<Op>) -> Vec<Failure> {
+fn refused(nft: &mut Nft, ops: Vec<NftOp>) -> Vec<Failure> {
     match nft.apply(&transaction(V4, ops)) {
         Err(Error::Refused(failures)) => failures,
         other => panic!("not refused: {other:?}"),
@@ -44,7 +44,7 @@ fn a_failed_transaction_changes_nothing_and_names_the_element() {
         apply(
             &mut nft,
             V4,
-            vec![Op::AddElements(services(), vec![service(3000, 1)])],
+            vec![NftOp::AddElements(services(), vec![service(3000, 1)])],
         );
         let (before, generation) = (observe(&mut nft, V4), nft.generation().unwrap());
 
@@ -52,7 +52,10 @@ fn a_failed_transaction_changes_nothing_and_names_the_element() {
         let elements = (0..4000).map(|n| service(n, 2)).collect();
         let failures = refused(
             &mut nft,
-            vec![sample::chain("new"), Op::AddElements(services(), elements)],
+            vec![
+                sample::chain("new"),
+                NftOp::AddElements(services(), elements),
+            ],
         );
         let [failure] = failures.as_slice() else {
             panic!("{failures:?}")
@@ -74,15 +77,15 @@ fn every_failed_operation_is_named() {
         let mut nft = Nft::open().unwrap();
         apply(&mut nft, V4, sample::frame(V4));
         let ops = vec![
-            Op::DeleteChain("nowhere".into()),
-            Op::AddTable,
-            Op::AddRule(
+            NftOp::DeleteChain("nowhere".into()),
+            NftOp::AddTable,
+            NftOp::AddRule(
                 "rules".into(),
-                Rule::always(Statement::Goto("missing".into())),
+                NftRule::always(Statement::Goto("missing".into())),
             ),
-            Op::FlushChain("gone".into()),
-            Op::DeleteElements(services(), vec![service(1, 1)]),
-            Op::DeleteOtherTable("kube-proxy".into()),
+            NftOp::FlushChain("gone".into()),
+            NftOp::DeleteElements(services(), vec![service(1, 1)]),
+            NftOp::DeleteOtherTable("kube-proxy".into()),
         ];
         let failures = refused(&mut nft, ops);
         let texts: Vec<_> = failures.iter().map(ToString::to_string).collect();
@@ -116,7 +119,7 @@ fn a_loop_of_chains_fails_as_a_whole() {
         let mut nft = Nft::open().unwrap();
         apply(&mut nft, V4, sample::frame(V4));
         let jump = |from: &'static str, to: &'static str| {
-            Op::AddRule(from.into(), Rule::always(Statement::Jump(to.into())))
+            NftOp::AddRule(from.into(), NftRule::always(Statement::Jump(to.into())))
         };
         let failures = refused(
             &mut nft,
@@ -140,7 +143,7 @@ fn after_a_refusal_the_next_transaction_works() {
         let mut nft = Nft::open().unwrap();
         let failures = refused(&mut nft, vec![sample::chain("orphan")]);
         assert_eq!(failures[0].refusal.errno, libc::ENOENT);
-        apply(&mut nft, V4, vec![Op::AddTable, sample::chain("orphan")]);
+        apply(&mut nft, V4, vec![NftOp::AddTable, sample::chain("orphan")]);
         assert!(observe(&mut nft, V4).chains.contains_key("orphan"));
     });
 }
@@ -171,7 +174,7 @@ fn everything_written_can_be_taken_away() {
             let empty = observe(&mut nft, family);
             apply(&mut nft, family, sample::elements(family));
             let delete = sample::elements(family).into_iter().map(|op| match op {
-                Op::AddElements(set, elements) => Op::DeleteElements(set, elements),
+                NftOp::AddElements(set, elements) => NftOp::DeleteElements(set, elements),
                 other => other,
             });
             apply(&mut nft, family, delete.collect());
@@ -180,18 +183,21 @@ fn everything_written_can_be_taken_away() {
             apply(
                 &mut nft,
                 family,
-                vec![Op::AddRule("rules".into(), Rule::always(Statement::Drop))],
+                vec![NftOp::AddRule(
+                    "rules".into(),
+                    NftRule::always(Statement::Drop),
+                )],
             );
             apply(
                 &mut nft,
                 family,
                 vec![
-                    Op::FlushChain("rules".into()),
-                    Op::DeleteChain("rules".into()),
+                    NftOp::FlushChain("rules".into()),
+                    NftOp::DeleteChain("rules".into()),
                 ],
             );
             assert!(!observe(&mut nft, family).chains.contains_key("rules"));
-            apply(&mut nft, family, vec![Op::DeleteTable]);
+            apply(&mut nft, family, vec![NftOp::DeleteTable]);
             assert!(!observe(&mut nft, family).exists);
         }
     });
@@ -205,9 +211,12 @@ fn a_chain_with_rules_is_not_deleted() {
         apply(
             &mut nft,
             V4,
-            vec![Op::AddRule("rules".into(), Rule::always(Statement::Drop))],
+            vec![NftOp::AddRule(
+                "rules".into(),
+                NftRule::always(Statement::Drop),
+            )],
         );
-        let failures = refused(&mut nft, vec![Op::DeleteChain("rules".into())]);
+        let failures = refused(&mut nft, vec![NftOp::DeleteChain("rules".into())]);
         assert_eq!(
             failures[0].to_string(),
             "cannot delete chain rules: Device or resource busy"
@@ -227,7 +236,7 @@ fn a_hundred_thousand_elements_in_one_transaction() {
         let applied = nft
             .apply(&transaction(
                 V4,
-                vec![Op::AddElements(services(), elements.clone())],
+                vec![NftOp::AddElements(services(), elements.clone())],
             ))
             .unwrap();
         assert!(
@@ -245,7 +254,11 @@ fn a_hundred_thousand_elements_in_one_transaction() {
                 .all(|element| set.elements[&element.key].data == element.data)
         );
 
-        apply(&mut nft, V4, vec![Op::DeleteElements(services(), elements)]);
+        apply(
+            &mut nft,
+            V4,
+            vec![NftOp::DeleteElements(services(), elements)],
+        );
         assert!(observe(&mut nft, V4).sets["services"].elements.is_empty());
     });
 }
@@ -275,14 +288,14 @@ fn packets_count_themselves_and_go_uncounted_when_the_set_is_full() {
             timeout: 60,
         };
         let ops = vec![
-            Op::AddTable,
-            Op::AddSet(set),
-            Op::AddChain(Chain {
+            NftOp::AddTable,
+            NftOp::AddSet(set),
+            NftOp::AddChain(NftChain {
                 name: "output".into(),
                 hook: Some(hook),
             }),
-            Op::AddRule("output".into(), Rule::always(Statement::Dynamic(count))),
-            Op::AddRule("output".into(), Rule::always(Statement::Drop)),
+            NftOp::AddRule("output".into(), NftRule::always(Statement::Dynamic(count))),
+            NftOp::AddRule("output".into(), NftRule::always(Statement::Drop)),
         ];
         apply(&mut nft, V4, ops);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -303,10 +316,10 @@ fn every_commit_has_a_generation_of_its_own() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
         let before = nft.generation().unwrap();
-        apply(&mut nft, V4, vec![Op::AddTable]);
+        apply(&mut nft, V4, vec![NftOp::AddTable]);
         let after = nft.generation().unwrap();
         assert_eq!(after, before + 1);
-        let nothing = vec![Op::AddElements(services(), Vec::new())];
+        let nothing = vec![NftOp::AddElements(services(), Vec::new())];
         assert_eq!(nft.apply(&transaction(V4, nothing)).unwrap().messages, 0);
         assert_eq!(nft.apply(&transaction(V4, Vec::new())).unwrap().messages, 0);
         assert_eq!(nft.generation().unwrap(), after);
@@ -320,7 +333,7 @@ fn without_the_right_the_error_says_so() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
         drop_privileges();
-        let failures = refused(&mut nft, vec![Op::AddTable]);
+        let failures = refused(&mut nft, vec![NftOp::AddTable]);
         assert_eq!(failures[0].op, None);
         assert_eq!(
             failures[0].to_string(),

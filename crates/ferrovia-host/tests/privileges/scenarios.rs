@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, thread};
 
-use ferrovia_core::dialect::nft::{Op, Transaction};
+use ferrovia_core::dialect::nft::{NftOp, Transaction};
 use ferrovia_core::family::Family;
 use ferrovia_host::iptables::remove_leftovers;
 use ferrovia_host::nft::Nft;
@@ -51,7 +51,7 @@ fn net_admin_alone() {
     let rules = Transaction {
         family: Family::V4,
         table: "ferrovia".into(),
-        ops: vec![Op::AddTable],
+        ops: vec![NftOp::AddTable],
         notes: Vec::new(),
     };
     nft.apply(&rules).unwrap();

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ferrovia_core::desired::Endpoint;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
-use ferrovia_core::plan::userspace::{Gate, Listen, Proxy, ProxyChange, ProxyName, Sources};
+use ferrovia_core::plan::userspace::{
+    ClientFilter, ClientSources, ProxyChange, ProxyListen, ProxyName, ProxySpec,
+};
 use ferrovia_host::portals::{Directory, LazyEngine, Proxies, ProxySettings};
 use ferrovia_lab::waiting::SOON;
 
@@ -27,7 +29,7 @@ fn proxies() -> Proxies {
 fn name(service: &str, protocol: Protocol) -> ProxyName {
     ProxyName {
         key: PortKey {
-            service: ServiceKey::new("default", service),
+            service: ServiceKey::new("default", service).unwrap(),
             name: "".into(),
             protocol,
         },
@@ -35,17 +37,17 @@ fn name(service: &str, protocol: Protocol) -> ProxyName {
     }
 }
 
-fn proxy(name: ProxyName, at: &[SocketAddr], to: SocketAddr) -> Proxy {
+fn proxy(name: ProxyName, at: &[SocketAddr], to: SocketAddr) -> ProxySpec {
     let endpoint = Endpoint {
         ip: to.ip(),
         port: to.port(),
         weight: 1,
         is_local: true,
     };
-    Proxy {
+    ProxySpec {
         name,
-        listen: Listen::At(at.to_vec()),
-        gates: BTreeMap::new(),
+        listen: ProxyListen::At(at.to_vec()),
+        client_filters: BTreeMap::new(),
         endpoints: [endpoint].into(),
         affinity: None,
     }
@@ -115,21 +117,21 @@ fn a_gate_leads_to_the_proxy_for_any_endpoint() {
         let carrier = proxy(name("web", Protocol::Tcp), &[], any);
         let mut listener = proxy(name("web", Protocol::Tcp), &[X, Y], local);
         listener.name.policy = TrafficPolicy::Local;
-        let inside = Sources {
+        let inside = ClientSources {
             nets: [].into(),
             itself: true,
         };
-        let gate = Gate {
+        let gate = ClientFilter {
             allowed: Vec::new(),
             inside: Some(inside),
         };
-        listener.gates.insert(X, gate);
+        listener.client_filters.insert(X, gate);
         let both = [carrier, listener.clone()].map(ProxyChange::Set);
         assert!(proxies.change(&both).is_empty());
         assert_eq!(ask(X).unwrap(), any.port());
         assert_eq!(ask(Y).unwrap(), local.port());
         // The gate may go while the listener stays.
-        listener.gates.clear();
+        listener.client_filters.clear();
         assert!(proxies.change(&[ProxyChange::Set(listener)]).is_empty());
         assert_eq!(ask(X).unwrap(), local.port());
     });

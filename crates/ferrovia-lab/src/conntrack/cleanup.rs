@@ -10,7 +10,7 @@ use ferrovia_core::desired::{
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{Algorithm, PortKey, Protocol, ServiceKey, TrafficPolicy};
-use ferrovia_core::plan::conntrack::{Cleanup, Owed};
+use ferrovia_core::plan::conntrack::{Cleanup, PendingCleanup};
 
 /// Parses an address and port.
 pub fn at(text: &str) -> SocketAddr {
@@ -31,7 +31,7 @@ pub fn port(name: &str, frontends: &[Frontend], endpoints: &[SocketAddr]) -> Ser
     let endpoints: Arc<[Endpoint]> = endpoints.into();
     ServicePort {
         key: PortKey {
-            service: ServiceKey::new("test", name),
+            service: ServiceKey::new("test", name).expect("a valid name"),
             name: "".into(),
             protocol: Protocol::Udp,
         },
@@ -72,13 +72,13 @@ pub fn cleanup(
         let change = changes.entry(key.clone()).or_insert_with(|| change(&key));
         change.new = Some(Arc::new(port));
     }
-    let mut owed = Owed::default();
-    owed.note(&Delta {
+    let mut owed = PendingCleanup::default();
+    owed.record(&Delta {
         node: false,
         ports: changes.into_values().collect(),
         checks: Vec::new(),
     });
-    owed.settle(&desired(family), local_addresses)
+    owed.take_cleanup(&desired(family), local_addresses)
         .expect("the change makes flows stale")
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use ferrovia::mode::{Installed, Listen, Mode, Watcher};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::{LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::desired::{LocalSetting, NodePortSetting, NodeSettings};
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
 
@@ -109,13 +109,13 @@ impl Proxy {
     }
 }
 
-fn settings() -> anyhow::Result<Settings> {
+fn settings() -> anyhow::Result<NodeSettings> {
     let pods = cluster::CLUSTER_CIDR
         .parse()
         .context("the cluster's range of pods")?;
-    Ok(Settings {
+    Ok(NodeSettings {
         local: LocalSetting::ClusterCidr(vec![pods]),
         node_ports: NodePortSetting::Primary,
-        ..Settings::of_node(cluster::NODE)
+        ..NodeSettings::of_node(cluster::NODE)
     })
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ferrovia_core::model::{ServiceKey, Warning, valid_name};
+use ferrovia_core::model::{ServiceKey, Warning};
 
 use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 
@@ -71,7 +71,7 @@ impl Authors {
 /// The Service that a warning is about. An object with names that are none has no events.
 fn service(object: &str) -> Option<ServiceKey> {
     let (namespace, name) = object.strip_prefix("Service ")?.split_once('/')?;
-    (valid_name(namespace) && valid_name(name)).then(|| ServiceKey::new(namespace, name))
+    ServiceKey::new(namespace, name)
 }
 
 #[cfg(test)]
@@ -114,8 +114,9 @@ mod tests {
             .iter()
             .map(|notice| (notice.regarding.clone(), notice.note.clone()))
             .collect();
-        let about =
-            |namespace, name| Regarding::ServiceEverywhere(ServiceKey::new(namespace, name));
+        let about = |namespace, name| {
+            Regarding::ServiceEverywhere(ServiceKey::new(namespace, name).unwrap())
+        };
         let first = "spec.externalIPs: a; spec.externalIPs: c".to_owned();
         let second = "spec.externalIPs: b".to_owned();
         assert_eq!(

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ferrovia_core::desired::{LocalSetting, NodePortSetting, Settings};
+use ferrovia_core::desired::{LocalSetting, NodePortSetting, NodeSettings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::node::Node;
 use ipnet::IpNet;
@@ -17,7 +17,7 @@ pub struct Check<'a> {
     /// The families this machine can do.
     pub supported: PerFamily<bool>,
     /// What shapes traffic.
-    pub settings: &'a Settings,
+    pub settings: &'a NodeSettings,
     /// Our Node, if it is known.
     pub node: Option<&'a Node>,
     /// Virtual servers of others that the ipvs mode must leave alone.

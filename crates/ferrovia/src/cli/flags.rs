@@ -1,7 +1,7 @@
 //! The daemon's flags that the commands that only look have as well. They are turned into the daemon's, so that both mean the same.
 
 use clap::{Args, Parser};
-use ferrovia_core::desired::Settings;
+use ferrovia_core::desired::NodeSettings;
 
 use crate::config::{Config, flags};
 
@@ -74,7 +74,7 @@ struct Alone {
 
 impl ShapeFlags {
     /// The settings these flags mean.
-    pub fn settings(&self) -> anyhow::Result<Settings> {
+    pub fn settings(&self) -> anyhow::Result<NodeSettings> {
         let node_name = self.node_name.iter();
         let node_name = node_name.map(|name| format!("--node-name={name}"));
         let typed = flags::parse(node_name.chain(self.as_typed()))?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ferrovia_core::desired::{LocalSetting, NoEndpoints, Settings};
+use ferrovia_core::desired::{LocalSetting, NoEndpoints, NodeSettings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::{ExternalIpPolicy, ServiceLimits, ServicePolicy, parse_cidr};
 use ferrovia_core::plan::iptables::DROP_MARK;
@@ -50,7 +50,7 @@ impl Config {
             &document.detect_local,
             &document.cluster_cidr,
         );
-        let settings = Settings {
+        let settings = NodeSettings {
             node_name: node_name(&mut checks, &document.hostname_override)?,
             node_ips: PerFamily::from_fn(|family| {
                 bind_address.filter(|ip| Family::of(*ip) == family)

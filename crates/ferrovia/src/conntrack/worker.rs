@@ -187,7 +187,7 @@ impl State {
     ) -> Option<(Family, Instant)> {
         // This is asked when nothing is being carried out, so only what makes flows stale is of use.
         for family in Family::ALL {
-            self.orders[family].take_if(|order| !order.needs_look());
+            self.orders[family].take_if(|order| !order.may_have_stale_flows());
         }
         let waiting = [first, other(first)]
             .into_iter()

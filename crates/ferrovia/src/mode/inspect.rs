@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 
 use ferrovia_core::desired::{Delta, Desired};
-use ferrovia_core::dialect::ipvs::{Destination, Op, ServerKey};
+use ferrovia_core::dialect::ipvs::{IpvsDestination, IpvsOp, VirtualServerKey};
 use ferrovia_core::difference::userspace::Listeners;
 use ferrovia_core::difference::{self, Difference};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_core::plan::nft::walk::walk;
-use ferrovia_core::plan::{Found, Planner, userspace};
+use ferrovia_core::plan::nft::packet_lookup::lookup_packet;
+use ferrovia_core::plan::{ObservedPolicy, Planner, userspace};
 use ferrovia_core::trace::Trace;
 use ferrovia_core::trace::in_kernel::{self, KernelObject};
 use ferrovia_host::Applier as _;
@@ -32,15 +32,15 @@ pub(super) fn change<P: Planner>(
     (old, new): (&Desired, &Desired),
     delta: &Delta,
 ) -> String {
-    planner.full(old, nothing, Found::Adopt);
-    planner.partial(new, delta).to_string()
+    planner.full(old, nothing, ObservedPolicy::Adopt);
+    planner.incremental(new, delta).to_string()
 }
 
 /// Our table against what is wanted.
 pub(super) fn nftables(desired: &Desired, counters: bool) -> Result<Vec<Difference>, SyncError> {
     let family = desired.family;
     let observed = Nft::open()?.observe(family, TABLE, &PREDECESSORS)?;
-    let plan = NftPlanner::new(family, counters).full(desired, &observed, Found::Adopt);
+    let plan = NftPlanner::new(family, counters).full(desired, &observed, ObservedPolicy::Adopt);
     Ok(difference::nft::differences(&plan, &observed))
 }
 
@@ -59,7 +59,8 @@ pub(super) fn iptables(
         count_localhost: has(Counter::Localhost),
         ..settings.options()
     };
-    let plan = IptablesPlanner::new(family, options).full(desired, &observed, Found::Adopt);
+    let plan =
+        IptablesPlanner::new(family, options).full(desired, &observed, ObservedPolicy::Adopt);
     Ok(difference::iptables::differences(&plan, &observed))
 }
 
@@ -70,7 +71,8 @@ pub(super) fn ipvs(
 ) -> Result<Vec<Difference>, SyncError> {
     let family = desired.family;
     let observed = IpvsApplier::new(tool(family)?)?.observe()?;
-    let plan = super::ipvs::planner(settings, family).full(desired, &observed, Found::Adopt);
+    let plan =
+        super::ipvs::planner(settings, family).full(desired, &observed, ObservedPolicy::Adopt);
     Ok(difference::ipvs::differences(&plan, &observed))
 }
 
@@ -90,9 +92,9 @@ pub(super) fn userspace(
     let ports = listeners
         .iter()
         .map(|(name, at)| (name.clone(), port(at).filter(|_| !mode.binds())));
-    let mut observed = userspace::Observed {
+    let mut observed = userspace::UserspaceObserved {
         open: ports.collect(),
-        ..userspace::Observed::default()
+        ..userspace::UserspaceObserved::default()
     };
     // Of an interface that is not ours nobody can say which addresses should not be there.
     let mut is_own = false;
@@ -103,7 +105,7 @@ pub(super) fn userspace(
     }
     let mut plan = mode
         .planner_here(family)
-        .full(desired, &observed, Found::Adopt);
+        .full(desired, &observed, ObservedPolicy::Adopt);
     plan.old_addresses.retain(|_| is_own);
     Ok(difference::userspace::differences(
         &plan, &observed, &listeners,
@@ -113,7 +115,7 @@ pub(super) fn userspace(
 /// The virtual server a packet meets, with its destinations.
 pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
     let packet = &trace.packet;
-    let key = ServerKey {
+    let key = VirtualServerKey {
         address: packet.destination,
         port: packet.port,
         protocol: packet.protocol,
@@ -126,10 +128,10 @@ pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError
     let place = format!("virtual server {key}");
     let mut objects = vec![KernelObject {
         place: place.clone(),
-        text: Op::PutServer(found.server).to_string(),
+        text: IpvsOp::PutServer(found.server).to_string(),
     }];
     objects.extend(ipvs.destinations(&key)?.into_iter().map(|to| {
-        let destination = Destination {
+        let destination = IpvsDestination {
             address: to.address,
             weight: to.weight,
         };
@@ -137,7 +139,7 @@ pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError
             place: place.clone(),
             text: format!(
                 "{} ({} connections)",
-                Op::PutDestination(key, destination),
+                IpvsOp::PutDestination(key, destination),
                 to.active
             ),
         }
@@ -149,7 +151,7 @@ pub(super) fn ipvs_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError
 pub(super) fn nft_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
     let family = Family::of(trace.packet.destination);
     let mut nft = Nft::open()?;
-    let observed = walk(family, in_kernel::nft_destination(trace), |set, keys| {
+    let observed = lookup_packet(family, in_kernel::nft_destination(trace), |set, keys| {
         nft.look_up(family, TABLE, &set.spec(family), keys)
     })?;
     Ok(in_kernel::nft_objects(trace, &observed))
@@ -181,7 +183,9 @@ pub(super) fn iptables_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncE
     Ok(in_kernel::iptables_objects(trace, &observed.save))
 }
 
-fn observe_iptables(family: Family) -> Result<ferrovia_core::plan::iptables::Observed, SyncError> {
+fn observe_iptables(
+    family: Family,
+) -> Result<ferrovia_core::plan::iptables::IptablesObserved, SyncError> {
     Ok(IptablesApplier::new(tool(family)?).observe()?)
 }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 use ferrovia_core::desired::Desired;
 use ferrovia_core::dialect::iptables::TableName;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed, is_own_chain};
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::iptables::{
+    IptablesObserved, IptablesOptions, IptablesPlanner, is_own_chain,
+};
+use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::iptables::{
     self, Counter, Counters, IptablesApplier, LockUsage, Rules, RulesWritten,
 };
@@ -59,7 +61,7 @@ pub(super) fn planner(settings: IptablesSettings, family: Family) -> IptablesPla
 /// What the mode would write into an empty kernel, as text.
 pub(super) fn plan(settings: IptablesSettings, desired: &Desired) -> String {
     planner(settings, desired.family)
-        .full(desired, &Observed::default(), Found::Adopt)
+        .full(desired, &IptablesObserved::default(), ObservedPolicy::Adopt)
         .to_string()
 }
 

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::Desired;
-use ferrovia_core::dialect::ipvs::{Op, Scheduler, ServerKey};
+use ferrovia_core::dialect::ipvs::{IpvsOp, Scheduler, VirtualServerKey};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::ipvs::{
-    DEVICE, IpvsOptions, IpvsPlan, IpvsPlanner, Observed, Step, cleanup, is_own_chain,
+    DEVICE, IpvsObserved, IpvsOptions, IpvsPlan, IpvsPlanner, IpvsStep, cleanup, is_own_chain,
 };
-use ferrovia_core::plan::{Found, Plan, Planner};
+use ferrovia_core::plan::{ObservedPolicy, Plan, Planner};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier, Timeouts, settings};
 use ferrovia_host::link::{self, DummyDevice};
 use ferrovia_host::portals::Directory;
@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// What the mode would write into an empty kernel, as text.
 pub(super) fn plan(settings: &IpvsSettings, desired: &Desired) -> String {
     planner(settings, desired.family)
-        .full(desired, &Observed::default(), Found::Adopt)
+        .full(desired, &IpvsObserved::default(), ObservedPolicy::Adopt)
         .to_string()
 }
 
@@ -188,7 +188,7 @@ impl Leftovers {
 
     fn connections(&mut self) -> Result<u64, SyncError> {
         let mut connections = 0;
-        let servers: Vec<ServerKey> = self.servers().collect();
+        let servers: Vec<VirtualServerKey> = self.servers().collect();
         for server in servers {
             for to in self.ipvs.destinations(&server)? {
                 connections += u64::from(to.active);
@@ -198,14 +198,14 @@ impl Leftovers {
     }
 
     /// The servers that go.
-    fn servers(&self) -> impl Iterator<Item = ServerKey> {
+    fn servers(&self) -> impl Iterator<Item = VirtualServerKey> {
         let steps = self.families.iter().flat_map(|(_, plan)| &plan.steps);
         let ops = steps.filter_map(|step| match step {
-            Step::Servers(ops) => Some(ops),
+            IpvsStep::Servers(ops) => Some(ops),
             _ => None,
         });
         ops.flatten().filter_map(|op| match op {
-            Op::DeleteServer(key) => Some(*key),
+            IpvsOp::DeleteServer(key) => Some(*key),
             _ => None,
         })
     }

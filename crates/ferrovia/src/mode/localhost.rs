@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::Found;
+use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
 use ferrovia_core::trace::TraceMode;
 use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleListener};
@@ -105,7 +105,7 @@ impl Localhost {
 }
 
 impl Backend for Localhost {
-    fn full(&mut self, desired: &Desired, found: Found) -> Result<Written, SyncError> {
+    fn full(&mut self, desired: &Desired, found: ObservedPolicy) -> Result<Written, SyncError> {
         let written = self.inner.full(desired, found)?;
         Ok(self.follow(written, |proxies| {
             localhost::full(desired, proxies.open().into_keys())
@@ -115,7 +115,7 @@ impl Backend for Localhost {
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError> {
         let written = self.inner.partial(desired, delta)?;
         let family = self.family;
-        Ok(self.follow(written, |_| localhost::partial(delta, family)))
+        Ok(self.follow(written, |_| localhost::incremental(delta, family)))
     }
 
     fn leftovers_after(&self) -> Option<Duration> {

@@ -1,11 +1,11 @@
 //! The nftables mode, put together for this machine.
 
 use ferrovia_core::desired::Desired;
-use ferrovia_core::dialect::nft::{Observed, Op, Transaction};
+use ferrovia_core::dialect::nft::{NftObserved, NftOp, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables, probe};
@@ -22,7 +22,7 @@ pub(super) fn planner(family: Family) -> NftPlanner {
 /// What the mode would write into an empty kernel, as text.
 pub(super) fn plan(desired: &Desired) -> String {
     planner(desired.family)
-        .full(desired, &Observed::default(), Found::Adopt)
+        .full(desired, &NftObserved::default(), ObservedPolicy::Adopt)
         .to_string()
 }
 
@@ -74,7 +74,7 @@ pub(super) fn remove(predecessors: bool) -> Result<Vec<String>, SyncError> {
                 nft.apply(&Transaction {
                     family,
                     table: table.into(),
-                    ops: vec![Op::DeleteTable],
+                    ops: vec![NftOp::DeleteTable],
                     notes: Vec::new(),
                 })?;
                 let chains = observed.chains.len();

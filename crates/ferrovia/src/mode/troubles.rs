@@ -83,7 +83,7 @@ mod tests {
     use ferrovia_core::desired::Endpoint;
     use ferrovia_core::family::Family;
     use ferrovia_core::model::{PortKey, Protocol, TrafficPolicy};
-    use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+    use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxySpec};
     use ferrovia_host::portals::{Directory, LazyEngine, ProxySettings};
 
     use super::*;
@@ -103,17 +103,17 @@ mod tests {
     }
 
     fn proxy(name: &str, at: SocketAddr) -> ProxyChange {
-        ProxyChange::Set(Proxy {
+        ProxyChange::Set(ProxySpec {
             name: ProxyName {
                 key: PortKey {
-                    service: ServiceKey::new("default", name),
+                    service: ServiceKey::new("default", name).unwrap(),
                     name: "".into(),
                     protocol: Protocol::Tcp,
                 },
                 policy: TrafficPolicy::Cluster,
             },
-            listen: Listen::At(vec![at]),
-            gates: BTreeMap::new(),
+            listen: ProxyListen::At(vec![at]),
+            client_filters: BTreeMap::new(),
             endpoints: Arc::from(Vec::<Endpoint>::new()),
             affinity: None,
         })
@@ -140,7 +140,7 @@ mod tests {
         troubles.hear(&failed, &proxies);
         let told = std::mem::take(&mut *heard.lock().unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
-        let web = Regarding::Service(ServiceKey::new("default", "web"));
+        let web = Regarding::Service(ServiceKey::new("default", "web").unwrap());
         let of_web = told.iter().find(|notice| notice.regarding == web).unwrap();
         assert_eq!(of_web.reason, "FailedToTest");
         assert!(of_web.note.contains(&at_first.to_string()), "{told:?}");

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ferrovia_core::desired::Desired;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::userspace::{
-    Observed, Portals, UserspaceOptions, UserspacePlanner, is_portal_chain,
+    PortalMode, UserspaceObserved, UserspaceOptions, UserspacePlanner, is_portal_chain,
     is_portal_or_egress_chain,
 };
-use ferrovia_core::plan::{Found, Planner};
+use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_core::trace::TraceMode;
 use ferrovia_host::iptables::{self, IptablesApplier};
 use ferrovia_host::portals::{
@@ -65,7 +65,11 @@ impl UserspaceMode {
     /// What the mode would open and write on an empty machine, as text.
     pub(super) fn plan(&self, desired: &Desired) -> String {
         self.planner(desired.family)
-            .full(desired, &Observed::default(), Found::Adopt)
+            .full(
+                desired,
+                &UserspaceObserved::default(),
+                ObservedPolicy::Adopt,
+            )
             .to_string()
     }
 
@@ -177,9 +181,9 @@ impl UserspaceMode {
     fn options(&self, family: Family, host: Option<IpAddr>) -> UserspaceOptions {
         UserspaceOptions {
             portals: if self.binds() {
-                Portals::Bind
+                PortalMode::Bind
             } else {
-                Portals::Rules {
+                PortalMode::Rules {
                     listen: self.listen.filter(|ip| Family::of(*ip) == family),
                     host,
                 }

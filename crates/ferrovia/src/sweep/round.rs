@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use ferrovia_core::dialect::nft::Key;
+use ferrovia_core::dialect::nft::ElementKey;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::nft::layout::{SetId, TABLE};
-use ferrovia_core::plan::nft::sweep::{Departed, Read, Sweep, enough, overflow, sweep};
+use ferrovia_core::plan::nft::layout::{NftSetId, TABLE};
+use ferrovia_core::plan::nft::sweep::{
+    DynamicSetDump, RemovedFrontends, Sweep, enough, overflow, sweep,
+};
 use ferrovia_host::memory;
 use ferrovia_host::nft::{Connection, Error, Nft};
 
@@ -15,7 +17,11 @@ use super::Report;
 const MANY: usize = 10_000;
 
 /// The sets that packets fill.
-const FILLED: [SetId; 3] = [SetId::Affinity, SetId::Connections, SetId::Refusals];
+const FILLED: [NftSetId; 3] = [
+    NftSetId::Affinity,
+    NftSetId::Connections,
+    NftSetId::Refusals,
+];
 
 /// The sets, and what was last seen of them.
 pub(super) struct Sets {
@@ -37,7 +43,7 @@ struct Overflows {
 }
 
 /// The sets that have a rule which counts packets that found them full.
-const WATCHED: [SetId; 2] = [SetId::Affinity, SetId::Connections];
+const WATCHED: [NftSetId; 2] = [NftSetId::Affinity, NftSetId::Connections];
 
 impl Sets {
     pub(super) fn new(writer: Connection, counters: bool) -> Self {
@@ -92,10 +98,10 @@ impl Sets {
     pub(super) fn sweep(
         &mut self,
         family: Family,
-        departed: Option<&Departed>,
+        departed: Option<&RemovedFrontends>,
         report: &mut impl FnMut(Report),
     ) -> Result<(), Error> {
-        let nothing = Departed::default();
+        let nothing = RemovedFrontends::default();
         let departed = departed.unwrap_or(&nothing);
         for set in FILLED {
             if set.counts() && !self.counters {
@@ -128,8 +134,8 @@ impl Sets {
     fn sweep_set(
         &mut self,
         family: Family,
-        set: SetId,
-        departed: &Departed,
+        set: NftSetId,
+        departed: &RemovedFrontends,
         was_full: bool,
         report: &mut impl FnMut(Report),
     ) -> Result<(), Error> {
@@ -137,13 +143,13 @@ impl Sets {
         let most = enough(family, set, departed);
         let entries = Nft::entries(family, TABLE, set.name(), most)?;
         let count = entries.len();
-        let read = Read {
+        let read = DynamicSetDump {
             entries,
             is_all: count < most,
             was_full,
         };
         let reader = self.reader()?;
-        let mut has = |set: SetId, key: Key| {
+        let mut has = |set: NftSetId, key: ElementKey| {
             let found = reader.look_up(family, TABLE, &set.spec(family), &[key])?;
             Ok(!found.is_empty())
         };
@@ -171,7 +177,12 @@ impl Sets {
         Ok(())
     }
 
-    fn remove(&self, family: Family, set: SetId, decided: &Sweep) -> Result<(usize, usize), Error> {
+    fn remove(
+        &self,
+        family: Family,
+        set: NftSetId,
+        decided: &Sweep,
+    ) -> Result<(usize, usize), Error> {
         let spec = set.spec(family);
         let service_gone = self.writer.forget(family, spec, &decided.service_gone)?;
         let no_room = self.writer.forget(family, spec, &decided.no_room)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
-use ferrovia_core::plan::{Found, Plan, Planner};
+use ferrovia_core::plan::{ObservedPolicy, Plan, Planner};
 use ferrovia_host::Applier;
 
 /// How long what a plan left behind may stay: long enough that a rolling update does not remove what its next step needs.
@@ -32,7 +32,7 @@ pub struct Written {
 /// One mode for one family, whatever its types.
 pub trait Backend: Send {
     /// Reads the kernel back and writes every difference to what is wanted; `found` says how to treat what is there.
-    fn full(&mut self, desired: &Desired, found: Found) -> Result<Written, SyncError>;
+    fn full(&mut self, desired: &Desired, found: ObservedPolicy) -> Result<Written, SyncError>;
 
     /// Writes a change.
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError>;
@@ -66,7 +66,7 @@ where
     A: Applier<Observed = P::Observed, Plan = P::Plan> + Send,
     A::Error: Into<SyncError>,
 {
-    fn full(&mut self, desired: &Desired, found: Found) -> Result<Written, SyncError> {
+    fn full(&mut self, desired: &Desired, found: ObservedPolicy) -> Result<Written, SyncError> {
         let start = Instant::now();
         let observed = self.applier.observe().map_err(Into::into)?;
         let observe = start.elapsed();
@@ -79,12 +79,15 @@ where
     fn partial(&mut self, desired: &Desired, delta: &Delta) -> Result<Written, SyncError> {
         let planner = &mut self.planner;
         apply(&mut self.applier, Duration::ZERO, || {
-            planner.partial(desired, delta)
+            planner.incremental(desired, delta)
         })
     }
 
     fn leftovers_after(&self) -> Option<Duration> {
-        let planner = self.planner.has_leftovers().then_some(LEFTOVERS_STAY);
+        let planner = self
+            .planner
+            .has_deferred_removals()
+            .then_some(LEFTOVERS_STAY);
         let applier = self.applier.leftovers_after();
         [planner, applier].into_iter().flatten().min()
     }
@@ -93,11 +96,14 @@ where
         let start = Instant::now();
         let mut changed = false;
         for _ in 0..TIDY_STEPS {
-            if !self.planner.has_leftovers() {
+            if !self.planner.has_deferred_removals() {
                 break;
             }
             let planner = &mut self.planner;
-            changed |= apply(&mut self.applier, Duration::ZERO, || planner.tidy())?.changed;
+            changed |= apply(&mut self.applier, Duration::ZERO, || {
+                planner.deferred_removals()
+            })?
+            .changed;
         }
         changed |= self.applier.tidy().map_err(Into::into)?;
         Ok(Written {

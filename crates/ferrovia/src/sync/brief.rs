@@ -61,7 +61,7 @@ mod tests {
     fn services_are_counted_once_and_the_first_are_named() {
         let change = |service: &str, port: &str| PortChange {
             key: PortKey {
-                service: ServiceKey::new("shop", service),
+                service: ServiceKey::new("shop", service).unwrap(),
                 name: port.into(),
                 protocol: Protocol::Tcp,
             },

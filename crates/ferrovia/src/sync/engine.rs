@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ferrovia_core::desired::{Builder, Delta, Desired, Settings};
+use ferrovia_core::desired::{Builder, Delta, Desired, NodeSettings};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
 use ferrovia_core::model::node::Node;
@@ -51,7 +51,7 @@ pub struct Received {
 
 impl Engine {
     /// An engine that knows nothing yet. A family without a backend is left alone.
-    pub fn new(settings: Settings, backends: PerFamily<Option<Box<dyn Backend>>>) -> Self {
+    pub fn new(settings: NodeSettings, backends: PerFamily<Option<Box<dyn Backend>>>) -> Self {
         let family = |backend: Option<Box<dyn Backend>>| backend.map(FamilySync::new);
         Self {
             store: Store::with_policy(&settings.node_name, settings.services.clone()),
@@ -178,7 +178,7 @@ impl Engine {
 
     /// The first lists are complete, our Node is known well enough and no other process writes, so the kernel may be written.
     pub fn is_ready(&self) -> bool {
-        self.store.is_complete() && self.node_wait.is_over() && self.is_owner
+        self.store.initial_lists_done() && self.node_wait.is_over() && self.is_owner
     }
 
     /// As of the last sync, all that is wanted of a family is in the kernel.
@@ -271,7 +271,7 @@ impl Engine {
         let desired = self.builder.desired(family);
         let mut outcome = sync.write(desired, delta, self.has_unreadable_objects)?;
         if outcome.result.is_ok() {
-            outcome.cleanup = sync.owed.settle(desired, &self.addresses);
+            outcome.cleanup = sync.owed.take_cleanup(desired, &self.addresses);
         }
         Some(outcome)
     }
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_came_in_is_pending_until_a_sync_takes_it() {
-        let mut engine = Engine::new(Settings::of_node("node-1"), PerFamily::default());
+        let mut engine = Engine::new(NodeSettings::of_node("node-1"), PerFamily::default());
         let pending = |engine: &Engine| (engine.pending().services, engine.pending().slices);
         for _ in 0..2 {
             engine.handle(Event::Applied(Box::new(

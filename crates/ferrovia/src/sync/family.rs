@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::Found;
-use ferrovia_core::plan::conntrack::{Cleanup, Owed};
-use ferrovia_core::plan::nft::sweep::Departed;
+use ferrovia_core::plan::ObservedPolicy;
+use ferrovia_core::plan::conntrack::{Cleanup, PendingCleanup};
+use ferrovia_core::plan::nft::sweep::RemovedFrontends;
 
 use super::backend::{Backend, SyncError, Written};
 use super::brief::Brief;
@@ -46,7 +46,7 @@ pub struct Outcome {
     /// Flows that go nowhere now that the rules are in force.
     pub cleanup: Option<Cleanup>,
     /// What no service has any more now that the rules are in force.
-    pub departed: Option<Departed>,
+    pub departed: Option<RemovedFrontends>,
     /// What was done, or why it failed.
     pub result: Result<Written, SyncError>,
 }
@@ -63,9 +63,9 @@ pub(super) struct FamilySync {
     /// When somebody did what is not written yet.
     triggers: Vec<Box<str>>,
     /// Flows that will have lost their endpoint once all is written.
-    pub(super) owed: Owed,
+    pub(super) owed: PendingCleanup,
     /// What will have gone once all is written.
-    departed: Option<Departed>,
+    departed: Option<RemovedFrontends>,
 }
 
 impl FamilySync {
@@ -77,8 +77,8 @@ impl FamilySync {
             failures: 0,
             was_written: false,
             triggers: Vec::new(),
-            owed: Owed::default(),
-            departed: Some(Departed::anything()),
+            owed: PendingCleanup::default(),
+            departed: Some(RemovedFrontends::anything()),
         }
     }
 
@@ -102,7 +102,7 @@ impl FamilySync {
             return None;
         }
         let start = Instant::now();
-        self.owed.note(delta);
+        self.owed.record(delta);
         self.note_departed(delta);
         let (kind, result) = if self.needs_full {
             let found = self.treatment(has_unreadable_objects);
@@ -116,7 +116,7 @@ impl FamilySync {
         let repaired = kind == SyncKind::Full && self.was_written && delta.is_empty() && changed;
         if repaired {
             // What began while the rules were not ours may have gone past them.
-            self.owed.note_all(desired);
+            self.owed.record_all(desired);
         }
         self.remember(kind, result.is_ok());
         let triggers = match &result {
@@ -138,7 +138,7 @@ impl FamilySync {
     }
 
     fn note_departed(&mut self, delta: &Delta) {
-        let Some(news) = Departed::with(delta) else {
+        let Some(news) = RemovedFrontends::with(delta) else {
             return;
         };
         match &mut self.departed {
@@ -172,13 +172,13 @@ impl FamilySync {
     }
 
     /// How a full sync treats what it finds.
-    fn treatment(&self, has_unreadable_objects: bool) -> Found {
+    fn treatment(&self, has_unreadable_objects: bool) -> ObservedPolicy {
         if has_unreadable_objects {
-            Found::Keep
+            ObservedPolicy::KeepUnknown
         } else if self.failures < FAILURES_BEFORE_REPLACING {
-            Found::Adopt
+            ObservedPolicy::Adopt
         } else {
-            Found::Replace
+            ObservedPolicy::Replace
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
     struct Refusing;
 
     impl Backend for Refusing {
-        fn full(&mut self, _: &Desired, _: Found) -> Result<Written, SyncError> {
+        fn full(&mut self, _: &Desired, _: ObservedPolicy) -> Result<Written, SyncError> {
             Err("no".into())
         }
 

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use ferrovia::config::{IpvsSettings, PortalSetting, UserspaceSettings};
 use ferrovia::mode::{Mode, UserspaceMode};
 use ferrovia::sync::Engine;
-use ferrovia_core::desired::Settings;
-use ferrovia_core::dialect::nft::sim::Sim;
+use ferrovia_core::desired::NodeSettings;
+use ferrovia_core::dialect::nft::sim::NftSim;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_core::plan::Found;
+use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
@@ -111,7 +111,7 @@ impl ModeVariant {
 pub(crate) struct EngineNode<'w> {
     /// The objects of the cluster.
     pub(crate) objects: Objects,
-    settings: Settings,
+    settings: NodeSettings,
     addresses: Vec<IpAddr>,
     engine: Engine,
     variant: ModeVariant,
@@ -252,7 +252,7 @@ impl<'w> EngineNode<'w> {
             &self.objects,
             family,
         );
-        let mut sim = Sim::default();
+        let mut sim = NftSim::default();
         sim.apply(&plan).expect("the simulator accepts a full plan");
         let (found, wanted) = (meaning(&kernel), meaning(&sim.observe()));
         let only = |a: &std::collections::BTreeSet<String>,
@@ -274,7 +274,7 @@ impl<'w> EngineNode<'w> {
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;
         let written = backend
-            .full(desired, Found::Adopt)
+            .full(desired, ObservedPolicy::Adopt)
             .expect("the rules can be compared");
         written
             .changed

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use ferrovia_core::desired::{Builder, Desired, Frontend, Settings};
-use ferrovia_core::dialect::nft::{Observed, Transaction};
+use ferrovia_core::desired::{Builder, Desired, Frontend, NodeSettings};
+use ferrovia_core::dialect::nft::{NftObserved, Transaction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::TrafficPolicy;
 use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::{Found, Planner, iptables};
+use ferrovia_core::plan::{ObservedPolicy, Planner, iptables};
 use ferrovia_core::store::{Event, Store};
 
 use crate::objects::Objects;
@@ -37,14 +37,14 @@ impl OfflineProxy {
         proxy.feed(Objects::default().start());
         for family in Family::ALL {
             let desired = proxy.builder.desired(family);
-            proxy.planners[family].full(desired, &Observed::default(), Found::Adopt);
-            let nothing = iptables::Observed::default();
-            proxy.iptables[family].full(desired, &nothing, Found::Adopt);
+            proxy.planners[family].full(desired, &NftObserved::default(), ObservedPolicy::Adopt);
+            let nothing = iptables::IptablesObserved::default();
+            proxy.iptables[family].full(desired, &nothing, ObservedPolicy::Adopt);
         }
         proxy
     }
 
-    fn bare(settings: Settings, addresses: &[IpAddr], options: IptablesOptions) -> Self {
+    fn bare(settings: NodeSettings, addresses: &[IpAddr], options: IptablesOptions) -> Self {
         Self {
             store: Store::with_policy(&settings.node_name, settings.services.clone()),
             builder: Builder::new(settings),
@@ -56,7 +56,7 @@ impl OfflineProxy {
 
     /// The full plan of these objects for an empty kernel.
     pub(crate) fn scratch(
-        settings: Settings,
+        settings: NodeSettings,
         addresses: &[IpAddr],
         objects: &Objects,
         family: Family,
@@ -64,7 +64,7 @@ impl OfflineProxy {
         let mut proxy = Self::bare(settings, addresses, IptablesOptions::default());
         proxy.feed(objects.replay());
         let desired = proxy.builder.desired(family);
-        proxy.planners[family].full(desired, &Observed::default(), Found::Adopt)
+        proxy.planners[family].full(desired, &NftObserved::default(), ObservedPolicy::Adopt)
     }
 
     fn feed(&mut self, events: Vec<Event>) -> ferrovia_core::desired::Update {
@@ -88,10 +88,10 @@ impl OfflineProxy {
             (Family::V6, "desired.v6", "nft.v6", "iptables.v6"),
         ] {
             let state = self.builder.desired(family);
-            let plan = self.planners[family].partial(state, &update.deltas[family]);
+            let plan = self.planners[family].incremental(state, &update.deltas[family]);
             texts.insert(desired, describe(state));
             texts.insert(nft, plan.to_string());
-            let plan = self.iptables[family].partial(state, &update.deltas[family]);
+            let plan = self.iptables[family].incremental(state, &update.deltas[family]);
             texts.insert(iptables, plan.to_string());
         }
         let warnings: String = update

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Parser;
 use ferrovia::cli::ShapeFlags;
 use ferrovia::mode::IptablesSettings;
-use ferrovia_core::desired::{NodePortSetting, Settings};
+use ferrovia_core::desired::{NodePortSetting, NodeSettings};
 
 /// The option of a case that is not a flag: it describes the lab.
 const WORLD_OPTION: &str = "bridge";
@@ -18,7 +18,7 @@ struct Flags {
 }
 
 /// The settings for the options of a case.
-pub(crate) fn settings(options: &BTreeMap<String, String>) -> Settings {
+pub(crate) fn settings(options: &BTreeMap<String, String>) -> NodeSettings {
     let flags = options
         .iter()
         .filter(|(key, value)| key.as_str() != WORLD_OPTION && *value != "false")

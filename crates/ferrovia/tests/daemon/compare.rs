@@ -157,7 +157,7 @@ fn two_folders_are_compared_in_words_and_as_a_plan() {
         let (code, said) = diff(&old, &new, &[mode, "--family=ipv4"]);
         assert_eq!(code, Some(1), "{said}");
         for line in [
-            "# default/more/tcp comes: cluster IP 10.96.0.11:80, node port 30081 with 1 endpoint",
+            "# default/more/tcp is added: cluster IP 10.96.0.11:80, node port 30081 with 1 endpoint",
             "# default/web/tcp gets endpoint 10.244.2.11:8080",
             "# default/web/tcp loses endpoint 10.244.2.10:8080",
         ] {

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
-use ferrovia_core::dialect::nft::{Element, Key, KeyBuilder, Op, Transaction};
+use ferrovia_core::dialect::nft::{Element, ElementKey, KeyBuilder, NftOp, Transaction};
 use ferrovia_core::family::Family;
 use ferrovia_core::model;
-use ferrovia_core::plan::nft::layout::{SetId, TABLE};
+use ferrovia_core::plan::nft::layout::{NftSetId, TABLE};
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::client::{Caller, PATIENCE};
 use ferrovia_lab::daemon::TestNode;
@@ -18,14 +18,14 @@ use super::counters::{Counts, call, counts as counted};
 use crate::FERROVIA;
 
 /// The keys of a set's IPv4 entries.
-pub(crate) fn entries(node: &TestNode, set: SetId) -> Vec<Key> {
+pub(crate) fn entries(node: &TestNode, set: NftSetId) -> Vec<ElementKey> {
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
     let entries = Nft::entries(Family::V4, TABLE, set.name(), usize::MAX);
     let entries = entries.expect("the set is there").into_iter();
     entries.map(|entry| entry.key).collect()
 }
 
-fn wait_until_empty(node: &TestNode, set: SetId) {
+fn wait_until_empty(node: &TestNode, set: NftSetId) {
     wait(|| match entries(node, set).len() {
         0 => Ok(()),
         left => Err(format!("{} has {left} entries\n{}", set.name(), node.log())),
@@ -113,7 +113,7 @@ fn packets_to_other_addresses_at_a_node_ports_number_are_not_counted() {
         "node port 30053/udp",
         &mut expected,
     );
-    let counted = entries(&node, SetId::Connections);
+    let counted = entries(&node, NftSetId::Connections);
     assert_eq!(
         counted.len(),
         1,
@@ -138,7 +138,7 @@ fn a_full_set_of_counts_makes_room_and_keeps_the_others() {
     // Not counted: there is no room.
     call("198.51.100.11:30080");
     node.wait_for_log("Evicted entries from a full set");
-    assert!(entries(&node, SetId::Connections).len() < 110_000);
+    assert!(entries(&node, NftSetId::Connections).len() < 110_000);
     // The bogus entries, which never expire, went first.
     assert_eq!(counted(&node, "default/web", "IPv4"), before);
     call("198.51.100.11:30080");
@@ -151,9 +151,9 @@ fn a_full_set_of_counts_makes_room_and_keeps_the_others() {
 
 /// Counts for addresses that connections to the node port might have been made to, as many as there is room for.
 fn fill_connections(node: &TestNode) {
-    let spec = SetId::Connections.spec(Family::V4);
+    let spec = NftSetId::Connections.spec(Family::V4);
     let size = spec.dynamic.expect("packets fill it") as usize;
-    let free = size - entries(node, SetId::Connections).len();
+    let free = size - entries(node, NftSetId::Connections).len();
     let key = |number: u32| {
         KeyBuilder::new()
             .ip([10, 244, 1, 10].into())
@@ -167,7 +167,7 @@ fn fill_connections(node: &TestNode) {
     let transaction = Transaction {
         family: Family::V4,
         table: TABLE.into(),
-        ops: vec![Op::AddElements(spec, elements.collect())],
+        ops: vec![NftOp::AddElements(spec, elements.collect())],
         notes: Vec::new(),
     };
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
@@ -186,12 +186,12 @@ fn an_address_that_is_given_to_another_service_inherits_neither_counts_nor_affin
         endpoint(&node, from, to);
         endpoint(&node, from, at("198.51.100.10:30040"));
     }
-    assert!(entries(&node, SetId::Connections).len() >= 2);
-    assert_eq!(entries(&node, SetId::Affinity).len(), CLIENTS.len());
+    assert!(entries(&node, NftSetId::Connections).len() >= 2);
+    assert_eq!(entries(&node, NftSetId::Affinity).len(), CLIENTS.len());
 
     // Deleted, then made under another name.
     node.remove("a.yaml");
-    for set in [SetId::Connections, SetId::Affinity] {
+    for set in [NftSetId::Connections, NftSetId::Affinity] {
         wait_until_empty(&node, set);
     }
     node.write("b.yaml", &sticky("second", 40, "TCP", 30040, &pods));
@@ -199,11 +199,11 @@ fn an_address_that_is_given_to_another_service_inherits_neither_counts_nor_affin
         Outcome::Answer(_) => Ok(()),
         outcome => Err(outcome.to_string()),
     });
-    assert!(entries(&node, SetId::Connections).len() <= 3);
+    assert!(entries(&node, NftSetId::Connections).len() <= 3);
 
     // One takes the place of the other within one change.
     node.write("b.yaml", &sticky("third", 40, "TCP", 30041, &pods));
-    for set in [SetId::Connections, SetId::Affinity] {
+    for set in [NftSetId::Connections, NftSetId::Affinity] {
         wait_until_empty(&node, set);
     }
     // What happened while no daemon ran is found at the next start.
@@ -213,7 +213,7 @@ fn an_address_that_is_given_to_another_service_inherits_neither_counts_nor_affin
     node.write("web.yaml", &web(&["1.10"]));
     endpoint(&node, (Role::PodD, None), to);
     node.start();
-    for set in [SetId::Connections, SetId::Affinity] {
+    for set in [NftSetId::Connections, NftSetId::Affinity] {
         wait_until_empty(&node, set);
     }
 }
@@ -256,7 +256,7 @@ fn a_flood_of_one_service_leaves_the_affinity_of_others_intact() {
     stick(&remembered);
     node.wait_for_log("A set that packets fill was full");
     node.wait_for_log("Evicted entries from a full set");
-    let held = entries(&node, SetId::Affinity).len();
+    let held = entries(&node, NftSetId::Affinity).len();
     assert!((100_000..230_000).contains(&held), "{held} are held");
 
     // Now all are remembered, so another endpoint makes no difference.

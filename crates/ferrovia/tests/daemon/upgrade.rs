@@ -12,7 +12,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use ferrovia_core::dialect::nft::{Observed, ObservedSet};
+use ferrovia_core::dialect::nft::{NftObserved, ObservedSet};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_host::netlink::{self, Header, Refusal, Socket, Writer, flags, messages};
@@ -102,7 +102,7 @@ fn only_rules(family: u8, batch: &[u8]) -> Vec<u8> {
     writer.finish().expect("it is shorter than it was")
 }
 
-fn observe(node: &TestNode, family: Family) -> Observed {
+fn observe(node: &TestNode, family: Family) -> NftObserved {
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
     let mut nft = Nft::open().expect("nf_tables answers");
     let observed = nft.observe(family, TABLE, &[]);
@@ -220,8 +220,8 @@ fn earlier_versions_take_our_table_back_without_loss() {
 }
 
 /// An earlier version starts from scratch if it finds a set or a hook that it would not make, and all counts and affinities are lost.
-fn assert_fits(ours: &Observed, theirs: &Observed) {
-    let without_elements = |observed: &Observed| -> BTreeMap<String, ObservedSet> {
+fn assert_fits(ours: &NftObserved, theirs: &NftObserved) {
+    let without_elements = |observed: &NftObserved| -> BTreeMap<String, ObservedSet> {
         let sets = observed.sets.iter().map(|(name, set)| {
             let set = ObservedSet {
                 elements: Default::default(),

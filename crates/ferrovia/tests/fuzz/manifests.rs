@@ -6,12 +6,12 @@ use std::path::Path;
 use clap::Parser as _;
 use ferrovia::cli::ShapeFlags;
 use ferrovia::source::manifest::decode::{Format, decode};
-use ferrovia_core::desired::{Builder, Settings};
+use ferrovia_core::desired::{Builder, NodeSettings};
 use ferrovia_core::dialect::{iptables, nft};
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::iptables::{IptablesOptions, IptablesPlanner, Observed};
+use ferrovia_core::plan::iptables::{IptablesObserved, IptablesOptions, IptablesPlanner};
 use ferrovia_core::plan::nft::NftPlanner;
-use ferrovia_core::plan::{Found, Planner as _};
+use ferrovia_core::plan::{ObservedPolicy, Planner as _};
 use ferrovia_core::store::{Event, Store};
 use ferrovia_core::wire::Kind;
 use ferrovia_lab::fuzz::FuzzTarget;
@@ -89,7 +89,7 @@ struct Flags {
     shape: ShapeFlags,
 }
 
-fn default_settings() -> Settings {
+fn default_settings() -> NodeSettings {
     let flags = Flags::parse_from(["fuzz", "--node-name=node-1"]);
     flags.shape.settings().unwrap()
 }
@@ -131,7 +131,7 @@ fn check(bytes: &[u8], format: Format) -> Vec<Event> {
 }
 
 /// Strict simulators of the kernel accept the plans of both modes.
-fn check_rules(settings: &Settings, objects: Vec<Event>) {
+fn check_rules(settings: &NodeSettings, objects: Vec<Event>) {
     let mut store = Store::new(&settings.node_name);
     let mut builder = Builder::new(settings.clone());
     let addresses: [IpAddr; 4] = NODE_ADDRESSES;
@@ -148,15 +148,15 @@ fn check_rules(settings: &Settings, objects: Vec<Event>) {
     }
     for family in Family::ALL {
         let desired = builder.desired(family);
-        let nothing = nft::Observed::default();
-        let plan = NftPlanner::new(family, true).full(desired, &nothing, Found::Adopt);
-        let mut kernel = nft::sim::Sim::default();
+        let nothing = nft::NftObserved::default();
+        let plan = NftPlanner::new(family, true).full(desired, &nothing, ObservedPolicy::Adopt);
+        let mut kernel = nft::sim::NftSim::default();
         kernel
             .apply(&plan)
             .unwrap_or_else(|why| panic!("{why}\n{plan}"));
         let mut planner = IptablesPlanner::new(family, IptablesOptions::default());
-        let plan = planner.full(desired, &Observed::default(), Found::Adopt);
-        let mut kernel = iptables::sim::Sim::default();
+        let plan = planner.full(desired, &IptablesObserved::default(), ObservedPolicy::Adopt);
+        let mut kernel = iptables::sim::IptablesSim::default();
         let restored = kernel.restore(&plan.to_string());
         restored.unwrap_or_else(|why| panic!("{why}\n{plan}"));
     }

@@ -39,7 +39,7 @@ fn world(timeout: Duration) -> World {
 }
 
 fn key(name: &str) -> ServiceKey {
-    ServiceKey::new("shop", name)
+    ServiceKey::new("shop", name).unwrap()
 }
 
 fn wanted(ips: &[&str], checks: &[(&str, u16, u32)]) -> WantedChecks {

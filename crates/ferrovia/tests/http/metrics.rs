@@ -17,7 +17,7 @@ use ferrovia::sync::{Brief, Outcome, SyncKind};
 use ferrovia_core::desired::Endpoint;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
-use ferrovia_core::plan::userspace::{Listen, Proxy, ProxyChange, ProxyName};
+use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxySpec};
 use ferrovia_host::portals::{Directory, LazyEngine, Proxies, ProxySettings};
 use jiff::Timestamp;
 
@@ -63,7 +63,7 @@ fn repaired() -> Outcome {
 
 fn port() -> PortKey {
     PortKey {
-        service: ServiceKey::new("shop", "web"),
+        service: ServiceKey::new("shop", "web").unwrap(),
         name: "http".into(),
         protocol: Protocol::Tcp,
     }
@@ -153,10 +153,10 @@ fn proxied() -> (Directory, Proxies) {
         key: port(),
         policy: TrafficPolicy::Cluster,
     };
-    let troubles = proxies.set(&[ProxyChange::Set(Proxy {
+    let troubles = proxies.set(&[ProxyChange::Set(ProxySpec {
         name: name.clone(),
-        listen: Listen::Portal(Ipv4Addr::LOCALHOST.into()),
-        gates: BTreeMap::new(),
+        listen: ProxyListen::Portal(Ipv4Addr::LOCALHOST.into()),
+        client_filters: BTreeMap::new(),
         endpoints: addresses.map(endpoint).into(),
         affinity: None,
     })]);
@@ -271,7 +271,7 @@ fn a_scrape_has_its_headers_and_parses() {
 /// As many services as a large cluster has, each with two endpoints.
 fn count_many(counted: &mut Connections) {
     let key = |i: u32| PortKey {
-        service: ServiceKey::new("a-namespace-of-some-length", &format!("service-{i:05}")),
+        service: ServiceKey::new("a-namespace-of-some-length", &format!("service-{i:05}")).unwrap(),
         ..port()
     };
     for i in 0..10_000 {

@@ -42,7 +42,7 @@ fn post(server: &ApiServer, notices: Vec<Notice>) {
 #[test]
 fn notices_become_events() {
     let server = server(ApiServerOptions::default());
-    let about_service = Regarding::Service(ServiceKey::new("shop", "web"));
+    let about_service = Regarding::Service(ServiceKey::new("shop", "web").unwrap());
     post(
         &server,
         vec![

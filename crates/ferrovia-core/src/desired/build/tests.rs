@@ -10,11 +10,11 @@ use crate::desired::{LocalSetting, NodePortAddresses, NodePortSetting};
 use crate::family::Family::{V4, V6};
 use crate::model::{ExternalIpPolicy, ServicePolicy};
 use crate::store::Event;
-use crate::testing::{NODE, World, endpoint, merge, service, settings, show, slice};
+use crate::testing::{NODE, TestCluster, endpoint, merge, service, settings, show, slice};
 use crate::wire::Kind;
 
-fn world() -> World {
-    World::new(settings())
+fn world() -> TestCluster {
+    TestCluster::new(settings())
 }
 
 fn dual(name: &str, spec: Value) -> Value {
@@ -220,7 +220,7 @@ fn policies_decide_which_lists_are_filled() {
 
 #[test]
 fn forbidden_external_ips_still_shape_the_lists() {
-    let mut world = World::new(Settings {
+    let mut world = TestCluster::new(NodeSettings {
         services: ServicePolicy {
             external_ips: ExternalIpPolicy::Deny,
             ..ServicePolicy::default()
@@ -299,7 +299,7 @@ fn the_nodes_address_may_come_later_and_change() {
         json!({"loadBalancerSourceRanges": ["192.168.0.0/16"]}),
     );
     world.apply(with_vips(value, &["203.0.113.1"]));
-    let count = |world: &World| world.port(V4, "default/web").unwrap().source_ranges.len();
+    let count = |world: &TestCluster| world.port(V4, "default/web").unwrap().source_ranges.len();
     assert_eq!(count(&world), 1);
     let (deltas, _) = world.apply(node("a", &["192.168.0.5"]));
     assert_eq!(
@@ -321,7 +321,7 @@ fn a_change_of_zone_is_followed() {
         "web",
         json!([hinted("10.1.0.1", "a"), hinted("10.1.0.2", "b")]),
     ));
-    let cluster = |world: &World| show(&world.port(V4, "default/web").unwrap().cluster);
+    let cluster = |world: &TestCluster| show(&world.port(V4, "default/web").unwrap().cluster);
     assert_eq!(cluster(&world).len(), 2);
     world.apply(node("a", &[]));
     assert_eq!(cluster(&world), ["10.1.0.1:8080"]);
@@ -424,7 +424,7 @@ fn weights_are_scaled_down_where_there_are_many_ports() {
 
 #[test]
 fn node_rules_follow_settings_node_and_interfaces() {
-    let mut world = World::new(Settings {
+    let mut world = TestCluster::new(NodeSettings {
         node_ports: NodePortSetting::Primary,
         local: LocalSetting::NodeCidr,
         ..settings()

@@ -25,14 +25,14 @@ fn age(second: u32, appeared: u64) -> Age {
 
 fn port(service: &str) -> PortKey {
     PortKey {
-        service: ServiceKey::new("ns", service),
+        service: ServiceKey::from_checked_names("ns", service),
         name: "".into(),
         protocol: Protocol::Tcp,
     }
 }
 
-fn claim(port: u16) -> Claim {
-    Claim::NodePort(Family::V4, port, Protocol::Tcp)
+fn claim(port: u16) -> FrontendClaim {
+    FrontendClaim::NodePort(Family::V4, port, Protocol::Tcp)
 }
 
 fn one(number: u16, service: &str) -> [Stake; 1] {
@@ -48,13 +48,18 @@ fn ranked(number: u16, service: &str, rank: Rank) -> [Stake; 1] {
 }
 
 /// Replaces claims; the services that this moved.
-fn restate(claims: &mut Claims, old: &[Stake], new: &[Stake], age: Age) -> BTreeSet<ServiceKey> {
-    let mut moved = Moved::default();
+fn restate(
+    claims: &mut FrontendClaims,
+    old: &[Stake],
+    new: &[Stake],
+    age: Age,
+) -> BTreeSet<ServiceKey> {
+    let mut moved = ClaimChanges::default();
     claims.restate(old, new, age, &mut moved);
     moved.services
 }
 
-fn winner(claims: &Claims) -> Option<&PortKey> {
+fn winner(claims: &FrontendClaims) -> Option<&PortKey> {
     claims.winner(&claim(1))
 }
 
@@ -66,7 +71,7 @@ const NONE: [Stake; 0] = [];
 const RANKS: [Rank; 3] = [Rank::ApiServer, Rank::Controller, Rank::Author];
 
 #[test]
-fn the_older_wins_whoever_comes_first() {
+fn the_older_wins_in_any_order_of_events() {
     // Ages of `a` and `b` as (second of creation, appearance), and the winner.
     let cases = [
         ((1, 5), (2, 1), "a"),
@@ -81,7 +86,7 @@ fn the_older_wins_whoever_comes_first() {
     ];
     for (a, b, older) in cases {
         for order in [["a", "b"], ["b", "a"]] {
-            let mut claims = Claims::default();
+            let mut claims = FrontendClaims::default();
             for name in order {
                 let (second, appeared) = if name == "a" { a } else { b };
                 restate(&mut claims, &NONE, &one(1, name), age(second, appeared));
@@ -103,7 +108,7 @@ fn the_winner_does_not_depend_on_the_order_of_claims() {
         [2, 0, 1],
         [2, 1, 0],
     ] {
-        let mut claims = Claims::default();
+        let mut claims = FrontendClaims::default();
         for i in order {
             let (name, age) = ages[i];
             restate(&mut claims, &NONE, &one(1, name), age);
@@ -113,8 +118,8 @@ fn the_winner_does_not_depend_on_the_order_of_claims() {
 }
 
 #[test]
-fn only_those_who_win_or_lose_are_named() {
-    let mut claims = Claims::default();
+fn only_winners_and_losers_are_affected() {
+    let mut claims = FrontendClaims::default();
     assert_eq!(
         names(&restate(&mut claims, &NONE, &one(1, "b"), age(2, 0))),
         ["b"]
@@ -140,7 +145,7 @@ fn only_those_who_win_or_lose_are_named() {
         names(&restate(&mut claims, &one(1, "b"), &NONE, age(2, 0))),
         ["b", "c"]
     );
-    // Made anew, `a` has become younger.
+    // Recreated, `a` is younger.
     restate(&mut claims, &NONE, &one(2, "c"), age(3, 0));
     assert_eq!(
         names(&restate(&mut claims, &one(2, "a"), &one(2, "a"), age(9, 0))),
@@ -155,7 +160,7 @@ fn only_those_who_win_or_lose_are_named() {
 /// Whatever comes and goes, the answer is that of a search through all of them.
 #[test]
 fn the_winner_is_kept_right_through_any_changes() {
-    let mut claims = Claims::default();
+    let mut claims = FrontendClaims::default();
     let mut staked = BTreeSet::new();
     // Any sequence will do that stakes and withdraws at both ends and in between.
     for step in 0..2_000_u32 {
@@ -178,11 +183,13 @@ fn the_winner_is_kept_right_through_any_changes() {
 }
 
 #[test]
-fn a_loser_is_told_once_each_time_it_starts_to_lose() {
-    let mut claims = Claims::default();
-    let lost = |claims: &mut Claims| match claims.standing(&one(1, "b")[0], None) {
-        Standing::Wins => None,
-        Standing::Loses { to, news, .. } => Some((to.service.name().to_string(), news)),
+fn a_loss_is_reported_once_each_time_it_begins() {
+    let mut claims = FrontendClaims::default();
+    let lost = |claims: &mut FrontendClaims| match claims.outcome(&one(1, "b")[0], None) {
+        ClaimOutcome::Wins => None,
+        ClaimOutcome::Loses {
+            to, is_new_loss, ..
+        } => Some((to.service.name().to_string(), is_new_loss)),
     };
     restate(&mut claims, &NONE, &one(1, "b"), age(2, 0));
     assert_eq!(lost(&mut claims), None);
@@ -208,11 +215,11 @@ fn who_assigned_an_address_goes_before_age() {
             (age(1, 1), age(0, 2)),
         ] {
             for (of_strong, of_weak) in [(young, old), (old, young)] {
-                let mut claims = Claims::default();
+                let mut claims = FrontendClaims::default();
                 restate(&mut claims, &NONE, &weak, of_weak);
                 restate(&mut claims, &NONE, &strong, of_strong);
                 assert_eq!(winner(&claims), Some(&port("strong")));
-                let mut claims = Claims::default();
+                let mut claims = FrontendClaims::default();
                 restate(&mut claims, &NONE, &strong, of_strong);
                 restate(&mut claims, &NONE, &weak, of_weak);
                 assert_eq!(winner(&claims), Some(&port("strong")));
@@ -225,7 +232,7 @@ fn who_assigned_an_address_goes_before_age() {
 
 #[test]
 fn a_claim_that_changes_its_rank_is_judged_again() {
-    let mut claims = Claims::default();
+    let mut claims = FrontendClaims::default();
     let external = ranked(1, "a", Rank::Author);
     let assigned = ranked(1, "a", Rank::Controller);
     restate(&mut claims, &NONE, &external, age(1, 0));

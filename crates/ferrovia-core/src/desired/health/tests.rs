@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::desired::Frontend;
 use crate::family::Family::{V4, V6};
-use crate::testing::{NODE, World, endpoint, merge, ports, service, settings, slice};
+use crate::testing::{NODE, TestCluster, endpoint, merge, ports, service, settings, slice};
 use crate::wire::Kind;
 
 fn checked(name: &str, port: u16) -> Value {
@@ -22,16 +22,16 @@ fn not_ready(ip: &str) -> Value {
     value
 }
 
-fn check(world: &World, name: &str) -> Option<(u16, u32)> {
+fn check(world: &TestCluster, name: &str) -> Option<(u16, u32)> {
     let checks = &world.builder.desired(V4).health_checks;
     checks
-        .get(&ServiceKey::new("default", name))
+        .get(&ServiceKey::from_checked_names("default", name))
         .map(|check| (check.port, check.local_endpoints))
 }
 
 #[test]
 fn ready_pods_on_this_node_count_once_each() {
-    let mut world = World::new(settings());
+    let mut world = TestCluster::new(settings());
     world.apply(checked("web", 31000));
     assert_eq!(check(&world, "web"), Some((31000, 0)));
     let endpoints = vec![
@@ -48,7 +48,10 @@ fn ready_pods_on_this_node_count_once_each() {
     assert!(deltas.v4.checks.is_empty(), "the port is the same");
     world.delete(Kind::EndpointSlice, "web-3");
     let (deltas, _) = world.apply(checked("web", 31001));
-    assert_eq!(deltas.v4.checks, [ServiceKey::new("default", "web")]);
+    assert_eq!(
+        deltas.v4.checks,
+        [ServiceKey::from_checked_names("default", "web")]
+    );
     assert_eq!(check(&world, "web"), Some((31001, 2)));
     world.delete(Kind::Service, "web");
     assert_eq!(check(&world, "web"), None);
@@ -56,7 +59,7 @@ fn ready_pods_on_this_node_count_once_each() {
 
 #[test]
 fn pods_without_a_port_do_not_count() {
-    let mut world = World::new(settings());
+    let mut world = TestCluster::new(settings());
     world.apply(checked("web", 31000));
     let mut portless = slice("web-1", "web", vec![endpoint("10.1.0.1", NODE)]);
     portless["ports"] = json!([]);
@@ -71,7 +74,7 @@ fn pods_without_a_port_do_not_count() {
 
 #[test]
 fn a_service_without_a_check_port_has_no_check() {
-    let mut world = World::new(settings());
+    let mut world = TestCluster::new(settings());
     world.apply(service("web", "10.0.0.1", json!({})));
     world.apply(slice("web-1", "web", vec![endpoint("10.1.0.1", NODE)]));
     assert_eq!(check(&world, "web"), None);
@@ -98,12 +101,12 @@ fn port(
 fn ports_that_lack_local_endpoints_are_counted_by_policy() {
     use TrafficPolicy::{Cluster, Local};
     let inside = Frontend::ClusterIp("10.0.0.1:80".parse().unwrap());
-    let outside = Frontend::NodePort(30080);
+    let external_access = Frontend::NodePort(30080);
     let count = |port: &Arc<ServicePort>| {
         let found = WithoutLocal::of(&Some(Arc::clone(port)));
         (found.internal, found.external)
     };
-    let both = [inside, outside];
+    let both = [inside, external_access];
     assert_eq!(count(&port([Local, Local], &both, true, false)), (1, 1));
     assert_eq!(count(&port([Cluster, Local], &both, true, false)), (0, 1));
     assert_eq!(count(&port([Local, Local], &[inside], true, false)), (1, 0));

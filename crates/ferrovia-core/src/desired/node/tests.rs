@@ -41,7 +41,7 @@ fn answers_on(
     node_ips: PerFamily<Option<IpAddr>>,
 ) -> [String; 2] {
     let local: Vec<IpAddr> = LOCAL.iter().map(|ip| ip.parse().unwrap()).collect();
-    let settings = Settings {
+    let settings = NodeSettings {
         node_ports: setting,
         node_ips,
         ..settings()
@@ -131,7 +131,7 @@ fn node_ports_on_the_primary_address() {
             answers_on(NodePortSetting::Primary, &store, node_ips),
             expected
         );
-        let settings = Settings {
+        let settings = NodeSettings {
             node_ports: NodePortSetting::Primary,
             node_ips,
             ..settings()
@@ -144,7 +144,7 @@ fn node_ports_on_the_primary_address() {
 }
 
 #[test]
-fn local_traffic_is_told_by_setting() {
+fn local_traffic_detector_follows_the_setting() {
     let node = store(json!({"spec": {"podCIDRs": ["10.1.0.0/24", "10.2.0.0/24"]}}));
     let source = |net: &str| LocalDetector::Source(net.parse().unwrap());
     let detect = |setting: LocalSetting, store: &Store| {
@@ -199,7 +199,7 @@ fn marks_and_service_ranges() {
 #[test]
 fn pods_that_leave_the_cluster_are_masqueraded_where_its_ranges_are_known() {
     let except = |given: Option<&[&str]>| {
-        let settings = Settings {
+        let settings = NodeSettings {
             egress_except: given.map(nets),
             ..settings()
         };

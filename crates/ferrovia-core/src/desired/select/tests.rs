@@ -6,7 +6,7 @@
 use super::*;
 use crate::model::TrafficPolicy::{Cluster, Local};
 
-const HERE: Here<'_> = Here {
+const HERE: NodeLocation<'_> = NodeLocation {
     node: "n1",
     zone: Some("a"),
 };
@@ -44,11 +44,11 @@ fn word(text: &str) -> Word {
 }
 
 /// Selects among words; `cluster | local | any` as text, and the topology.
-fn pick(words: &str, need: Need, here: Here<'_>) -> (String, Topology) {
+fn pick(words: &str, need: RequiredLists, here: NodeLocation<'_>) -> (String, Topology) {
     let words: Vec<Word> = words.split_whitespace().map(word).collect();
-    let candidates: Vec<Candidate<'_>> = words
+    let candidates: Vec<EndpointCandidate<'_>> = words
         .iter()
-        .map(|w| Candidate {
+        .map(|w| EndpointCandidate {
             endpoint: w.endpoint,
             ready: w.letters.contains('r'),
             serving: w.letters.contains(['r', 's']),
@@ -71,25 +71,25 @@ fn pick(words: &str, need: Need, here: Here<'_>) -> (String, Topology) {
             show(&selection.cluster),
             show(&selection.local)
         ),
-        Choice::new(&candidates, need, here).topology,
+        SelectionRules::new(&candidates, need, here).topology,
     )
 }
 
-const CLUSTER: Need = Need {
+const CLUSTER: RequiredLists = RequiredLists {
     cluster: true,
     local: false,
 };
-const BOTH: Need = Need {
+const BOTH: RequiredLists = RequiredLists {
     cluster: true,
     local: true,
 };
-const LOCAL: Need = Need {
+const LOCAL: RequiredLists = RequiredLists {
     cluster: false,
     local: true,
 };
 
 #[test]
-fn which_lists_are_needed() {
+fn required_lists_follow_policies() {
     let cases = [
         (Cluster, Cluster, false, CLUSTER),
         (Cluster, Cluster, true, CLUSTER),
@@ -102,7 +102,7 @@ fn which_lists_are_needed() {
     ];
     for (internal, external, accessible, expected) in cases {
         assert_eq!(
-            Need::new(internal, external, accessible),
+            RequiredLists::new(internal, external, accessible),
             expected,
             "{internal:?} {external:?} {accessible}"
         );
@@ -110,7 +110,7 @@ fn which_lists_are_needed() {
 }
 
 #[test]
-fn readiness_and_fall_back() {
+fn readiness_and_fallback_to_terminating() {
     let cases = [
         ("", BOTH, " |  | none"),
         ("1r 2r", CLUSTER, "1 2 |  | any"),
@@ -177,7 +177,7 @@ fn topology_hints() {
 
 #[test]
 fn without_a_zone_zone_hints_are_ignored() {
-    let nowhere = Here { zone: None, ..HERE };
+    let nowhere = NodeLocation { zone: None, ..HERE };
     assert_eq!(
         pick("1rZ 2rz", CLUSTER, nowhere),
         ("1 2 |  | any".into(), Topology::ZoneUnknown)

@@ -5,14 +5,13 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Kind;
+use super::IpsetType;
 use crate::family::Family;
 use crate::model::Protocol;
 
 /// An entry, in the shape its set's kind asks for. Prints as the tool prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Entry {
-    /// An address.
+pub enum IpsetEntry {
     Ip(IpAddr),
     /// An address and a port.
     IpPort(IpAddr, Protocol, u16),
@@ -20,26 +19,25 @@ pub enum Entry {
     IpPortIp(IpAddr, Protocol, u16, IpAddr),
     /// An address, a port and a network, which is not everything.
     IpPortNet(IpAddr, Protocol, u16, IpNet),
-    /// A port.
     Port(u16),
 }
 
-impl Entry {
+impl IpsetEntry {
     /// It has the shape that sets of a kind hold.
-    pub fn is_of(&self, kind: Kind) -> bool {
+    pub fn is_of(&self, kind: IpsetType) -> bool {
         let address = match (self, kind) {
-            (Self::Port(_), Kind::Port) => None,
-            (Self::Ip(ip), Kind::Ip(_))
-            | (Self::IpPort(ip, ..), Kind::IpPort(_))
-            | (Self::IpPortIp(ip, ..), Kind::IpPortIp(_))
-            | (Self::IpPortNet(ip, ..), Kind::IpPortNet(_)) => Some(*ip),
+            (Self::Port(_), IpsetType::Port) => None,
+            (Self::Ip(ip), IpsetType::Ip(_))
+            | (Self::IpPort(ip, ..), IpsetType::IpPort(_))
+            | (Self::IpPortIp(ip, ..), IpsetType::IpPortIp(_))
+            | (Self::IpPortNet(ip, ..), IpsetType::IpPortNet(_)) => Some(*ip),
             _ => return false,
         };
         address.map(Family::of) == kind.family()
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for IpsetEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(ip) => ip.fmt(f),
@@ -47,7 +45,7 @@ impl fmt::Display for Entry {
             Self::IpPortIp(ip, protocol, port, other) => {
                 write!(f, "{ip},{protocol}:{port},{other}")
             }
-            // The tool leaves out a prefix length that says nothing; kube-proxy does not know and rewrites such entries for ever.
+            // The tool leaves out a prefix length that says nothing; kube-proxy does not, and rewrites such entries on every sync.
             Self::IpPortNet(ip, protocol, port, net)
                 if net.prefix_len() == net.max_prefix_len() =>
             {
@@ -71,8 +69,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn from(of: &str, net: &str) -> Entry {
-        Entry::IpPortNet(ip(of), WEB.0, WEB.1, net.parse().unwrap())
+    fn from(of: &str, net: &str) -> IpsetEntry {
+        IpsetEntry::IpPortNet(ip(of), WEB.0, WEB.1, net.parse().unwrap())
     }
 
     #[test]
@@ -80,42 +78,42 @@ mod tests {
         let (v4, v6) = (Family::V4, Family::V6);
         let pod = ip("10.244.1.5");
         let entries = [
-            (Kind::Ip(v4), Entry::Ip(pod), "10.244.1.5"),
-            (Kind::Ip(v6), Entry::Ip(ip("fd00::1")), "fd00::1"),
+            (IpsetType::Ip(v4), IpsetEntry::Ip(pod), "10.244.1.5"),
+            (IpsetType::Ip(v6), IpsetEntry::Ip(ip("fd00::1")), "fd00::1"),
             (
-                Kind::IpPort(v4),
-                Entry::IpPort(pod, Protocol::Udp, 53),
+                IpsetType::IpPort(v4),
+                IpsetEntry::IpPort(pod, Protocol::Udp, 53),
                 "10.244.1.5,udp:53",
             ),
             (
-                Kind::IpPort(v6),
-                Entry::IpPort(ip("fd00::1"), Protocol::Sctp, 53),
+                IpsetType::IpPort(v6),
+                IpsetEntry::IpPort(ip("fd00::1"), Protocol::Sctp, 53),
                 "fd00::1,sctp:53",
             ),
             (
-                Kind::IpPortIp(v4),
-                Entry::IpPortIp(pod, WEB.0, WEB.1, pod),
+                IpsetType::IpPortIp(v4),
+                IpsetEntry::IpPortIp(pod, WEB.0, WEB.1, pod),
                 "10.244.1.5,tcp:80,10.244.1.5",
             ),
             (
-                Kind::IpPortNet(v4),
+                IpsetType::IpPortNet(v4),
                 from("203.0.113.10", "198.51.100.0/24"),
                 "203.0.113.10,tcp:80,198.51.100.0/24",
             ),
             (
-                Kind::IpPortNet(v6),
+                IpsetType::IpPortNet(v6),
                 from("fd00::1", "2001:db8::/32"),
                 "fd00::1,tcp:80,2001:db8::/32",
             ),
-            (Kind::Port, Entry::Port(30010), "30010"),
+            (IpsetType::Port, IpsetEntry::Port(30010), "30010"),
         ];
         for (kind, entry, text) in entries {
             assert_eq!(entry.to_string(), text);
             assert!(entry.is_of(kind));
-            assert!(!entry.is_of(if kind == Kind::Port {
-                Kind::Ip(v4)
+            assert!(!entry.is_of(if kind == IpsetType::Port {
+                IpsetType::Ip(v4)
             } else {
-                Kind::Port
+                IpsetType::Port
             }));
         }
     }

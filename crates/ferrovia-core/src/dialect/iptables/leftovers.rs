@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::restore::{Restore, Section, TableName};
-use super::save::{SavedRule, Table, parse};
+use super::restore::{Restore, RestoreSection, TableName};
+use super::save::{SavedRule, SavedTable, parse};
 
 /// Finds kube-proxy's chains in what `iptables-save` printed, and all that has to be done to be rid of them; `None` if there is nothing.
 ///
@@ -12,16 +12,19 @@ use super::save::{SavedRule, Table, parse};
 /// (`KUBE-FIREWALL` with the jumps to it, `KUBE-MARK-DROP`, the kubelet's canary and hint), and so does everything of others:
 ///
 /// - Rules of built-in chains that jump to one of kube-proxy's chains go: kube-proxy put them there, and without their target they cannot be.
-/// - Rules of other user-defined chains stay even if they jump to one of kube-proxy's chains, for somebody else wrote them. The chain they
+/// - Rules of other user-defined chains stay even if they jump to one of kube-proxy's chains, because another process wrote them. The chain they
 ///   jump to is then only emptied: packets come back from it as if it were not there. The same is done for a rule of a built-in chain
 ///   that cannot be repeated in the tool's own language (see [`SavedRule::is_repeatable`]).
-pub fn leftovers(save: &str) -> Option<Removal<'_>> {
+pub fn leftovers(save: &str) -> Option<LeftoverRemoval<'_>> {
     leftovers_besides(save, |_, _| false)
 }
 
-/// The same, but for chains that are still of use, which are told by table and name. What leads from those to chains that go must go
+/// The same, but for chains that are still of use, identified by table and name. What leads from those to chains that go must go
 /// before.
-pub fn leftovers_besides(save: &str, is_used: impl Fn(&str, &str) -> bool) -> Option<Removal<'_>> {
+pub fn leftovers_besides(
+    save: &str,
+    is_used: impl Fn(&str, &str) -> bool,
+) -> Option<LeftoverRemoval<'_>> {
     let tables = parse(save);
     let removals = tables.iter().filter_map(|table| {
         let (name, mut table) = (table.name, table.clone());
@@ -30,22 +33,22 @@ pub fn leftovers_besides(save: &str, is_used: impl Fn(&str, &str) -> bool) -> Op
         TableRemoval::of(&table, is_left)
     });
     let tables: Vec<_> = removals.collect();
-    (!tables.is_empty()).then_some(Removal { tables })
+    (!tables.is_empty()).then_some(LeftoverRemoval { tables })
 }
 
 /// What to remove, table by table. Tables without leftovers are not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Removal<'a> {
+pub struct LeftoverRemoval<'a> {
     tables: Vec<TableRemoval<'a>>,
 }
 
 /// How many transactions a removal is cut into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commits {
-    /// One a table. What suits the legacy tool: each commit makes it load the whole table anew.
+    /// One a table. What suits the legacy tool: each commit makes it load the whole table again.
     One,
     /// As many as needed to keep each short. What suits the nft tool: its time grows with the square of what is in one commit (9,000 chains
-    /// take 2.6 s at once and 0.6 s in parts), and the kernel lets nobody else change rules meanwhile.
+    /// take 2.6 s at once and 0.6 s in parts), and the kernel blocks all other rule changes meanwhile.
     Many,
 }
 
@@ -58,7 +61,7 @@ impl Commits {
     }
 }
 
-impl Removal<'_> {
+impl LeftoverRemoval<'_> {
     /// The text for `iptables-restore --noflush`.
     ///
     /// The jumps into the chains go first and the chains are all empty before the first is deleted. So a packet meets either whole chains or
@@ -83,7 +86,7 @@ impl Removal<'_> {
                 .find(|known| known.as_str() == table.name);
             // kube-proxy's chains are in no other tables.
             let Some(name) = known else { continue };
-            let mut section = Section::new(name);
+            let mut section = RestoreSection::new(name);
             for rule in &table.jumps {
                 section.delete(rule.chain, rule.args);
             }
@@ -134,7 +137,7 @@ struct TableRemoval<'a> {
 }
 
 impl<'a> TableRemoval<'a> {
-    fn of(table: &Table<'a>, is_left: impl Fn(&str) -> bool) -> Option<Self> {
+    fn of(table: &SavedTable<'a>, is_left: impl Fn(&str) -> bool) -> Option<Self> {
         let user_defined = table.chains.iter().filter(|chain| !chain.built_in);
         // As a list to keep the order of the text, so that the same ruleset gives the same removal; as a set to look up names.
         let chains: Vec<&str> = user_defined
@@ -263,7 +266,7 @@ pub(crate) fn is_hashed_name(chain: &str) -> bool {
         .any(|prefix| chain.strip_prefix(prefix).is_some_and(is_hash))
 }
 
-/// Whether this is what kube-proxy makes of a service's name: 16 characters of base32. A chain that somebody else called `KUBE-FW-home` is not.
+/// Whether this is what kube-proxy makes of a service's name: 16 characters of base32. A foreign chain named `KUBE-FW-home` is not.
 fn is_hash(text: &str) -> bool {
     text.len() == 16
         && text

@@ -32,9 +32,7 @@ impl TableName {
 /// A number of rules in each of the tables that hold any of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleCount {
-    /// In filter.
     pub filter: usize,
-    /// In nat.
     pub nat: usize,
 }
 
@@ -66,7 +64,7 @@ impl RuleCount {
 /// An input for the restoring tool. Prints as that input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restore {
-    sections: Vec<Section>,
+    sections: Vec<RestoreSection>,
     /// How many rules of ours there are once it is written.
     pub in_force: RuleCount,
     /// What people should know about it.
@@ -75,7 +73,7 @@ pub struct Restore {
 
 impl Restore {
     /// Adds a section; an empty one is left out.
-    pub fn push(&mut self, section: Section) {
+    pub fn push(&mut self, section: RestoreSection) {
         if !section.is_empty() {
             self.sections.push(section);
         }
@@ -110,7 +108,7 @@ impl Restore {
     }
 
     /// The transactions, in order.
-    pub fn sections(&self) -> &[Section] {
+    pub fn sections(&self) -> &[RestoreSection] {
         &self.sections
     }
 }
@@ -123,17 +121,16 @@ impl fmt::Display for Restore {
 
 /// One transaction. Kept as text from the beginning: a big one holds a hundred thousand lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct RestoreSection {
     table: TableName,
     chains: String,
     /// Rules that go. Before those that come, because the tool removes the first copy of a rule it finds.
     gone: String,
-    /// Rules that come.
     lines: String,
     gone_chains: String,
 }
 
-impl Section {
+impl RestoreSection {
     /// One that does nothing yet.
     pub fn new(table: TableName) -> Self {
         Self {
@@ -150,7 +147,6 @@ impl Section {
         self.table
     }
 
-    /// It does nothing.
     pub fn is_empty(&self) -> bool {
         self.parts().into_iter().all(String::is_empty)
     }
@@ -216,7 +212,7 @@ fn line(text: &mut String, words: fmt::Arguments<'_>) {
     text.push('\n');
 }
 
-impl fmt::Display for Section {
+impl fmt::Display for RestoreSection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "*{}", self.table.as_str())?;
         self.parts()
@@ -232,7 +228,7 @@ mod tests {
 
     #[test]
     fn chains_come_before_rules_and_go_after_them() {
-        let mut section = Section::new(TableName::Nat);
+        let mut section = RestoreSection::new(TableName::Nat);
         section.delete_chain("OLD");
         section.insert("KUBE-SERVICES", "-j NEW");
         section.declare("OLD");
@@ -240,7 +236,7 @@ mod tests {
         section.fill("NEW", &["-j ACCEPT".into()]);
         let mut restore = Restore::default();
         restore.push(section);
-        restore.push(Section::new(TableName::Filter));
+        restore.push(RestoreSection::new(TableName::Filter));
         assert_eq!(
             restore.to_string(),
             "*nat\n:OLD - [0:0]\n:NEW - [0:0]\n-D KUBE-SERVICES -j OLD\n-I KUBE-SERVICES -j NEW\n-A NEW -j ACCEPT\n-X OLD\nCOMMIT\n"

@@ -12,19 +12,19 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::placeholder::PortName;
-use crate::dialect::ipset::SetName;
+use crate::dialect::ipset::IpsetName;
 use crate::family::Family;
 use crate::model::Protocol;
 
 /// A rule without its chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct IptablesRule {
     source: Option<Selected<IpNet>>,
     destination: Option<Selected<IpNet>>,
     input: Option<Selected<Box<str>>>,
     protocol: Option<Protocol>,
-    matches: Vec<Match>,
-    target: Option<Target>,
+    matches: Vec<IptablesMatch>,
+    target: Option<IptablesTarget>,
 }
 
 /// What packets must have, or must not have.
@@ -36,7 +36,7 @@ struct Selected<T> {
 
 /// A match of an extension. The kernel keeps their order, so it is part of a rule's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
+pub enum IptablesMatch {
     /// No match at all: a text for people.
     Comment(Box<str>),
     /// The protocol's own module without any condition, as kube-proxy writes it.
@@ -64,7 +64,7 @@ pub enum Match {
     /// The packet did not come in by a port of a bridge.
     NotFromBridge,
     /// A set has what the packet has in these places: `dst,dst` is its destination address and port.
-    InSet(SetName, &'static str),
+    InSet(IpsetName, &'static str),
     /// The packet belongs to a connection that IPVS took at this address and port.
     Virtual(IpAddr, Protocol, u16),
     /// Counts packets under a name.
@@ -73,7 +73,6 @@ pub enum Match {
     Random(Probability),
     /// The client used this list in the last seconds.
     SeenRecently {
-        /// The list.
         list: Box<str>,
         /// How far back "recently" goes.
         seconds: u32,
@@ -82,7 +81,6 @@ pub enum Match {
     },
     /// Puts the client on a list.
     Remember {
-        /// The list.
         list: Box<str>,
         /// Whose addresses the list holds.
         family: Family,
@@ -91,12 +89,10 @@ pub enum Match {
 
 /// What happens to a packet that matches. A rule without any only counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum IptablesTarget {
     /// On to a chain, and back.
     Jump(Box<str>),
-    /// Let through.
     Accept,
-    /// Dropped.
     Drop,
     /// Back to where the chain was entered from.
     Return,
@@ -118,14 +114,14 @@ pub enum Target {
     DnatToPort(IpAddr, PortName),
 }
 
-impl Rule {
+impl IptablesRule {
     /// A rule that jumps to a chain.
     pub fn jump(chain: &str) -> Self {
-        Self::to(Target::Jump(chain.into()))
+        Self::to(IptablesTarget::Jump(chain.into()))
     }
 
     /// A rule with a target.
-    pub fn to(target: Target) -> Self {
+    pub fn to(target: IptablesTarget) -> Self {
         Self {
             target: Some(target),
             ..Self::default()
@@ -179,14 +175,14 @@ impl Rule {
 
     /// One more match, after those before.
     #[must_use]
-    pub fn with(mut self, one: Match) -> Self {
+    pub fn with(mut self, one: IptablesMatch) -> Self {
         self.matches.push(one);
         self
     }
 
     /// One more match, if there is one.
     #[must_use]
-    pub fn maybe(mut self, one: Option<Match>) -> Self {
+    pub fn maybe(mut self, one: Option<IptablesMatch>) -> Self {
         self.matches.extend(one);
         self
     }
@@ -194,7 +190,7 @@ impl Rule {
     /// A comment, after the matches before.
     #[must_use]
     pub fn comment(self, text: impl Into<Box<str>>) -> Self {
-        self.with(Match::Comment(text.into()))
+        self.with(IptablesMatch::Comment(text.into()))
     }
 }
 
@@ -250,9 +246,9 @@ mod tests {
 
     #[test]
     fn words_come_in_the_order_of_the_saving_tool() {
-        let rule = Rule::jump("KUBE-MARK-MASQ")
+        let rule = IptablesRule::jump("KUBE-MARK-MASQ")
             .comment("ns1/svc1:p80 cluster IP")
-            .with(Match::DestinationPort(80))
+            .with(IptablesMatch::DestinationPort(80))
             .protocol(Protocol::Tcp)
             .input(true, "veth+")
             .destination("172.30.0.41".parse::<IpAddr>().unwrap())
@@ -265,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_comment_cannot_leave_its_quotes() {
-        let rule = Rule::default().comment("a\"b\\c'd\ne\r\0 -j DROP");
+        let rule = IptablesRule::default().comment("a\"b\\c'd\ne\r\0 -j DROP");
         assert_eq!(
             rule.to_string(),
             r#"-m comment --comment "a\"b\\c\'d?e?? -j DROP""#
@@ -294,6 +290,9 @@ mod tests {
     #[test]
     fn everything_is_no_condition() {
         let everything: IpNet = "0.0.0.0/0".parse().unwrap();
-        assert_eq!(Rule::jump("X").source(everything).to_string(), "-j X");
+        assert_eq!(
+            IptablesRule::jump("X").source(everything).to_string(),
+            "-j X"
+        );
     }
 }

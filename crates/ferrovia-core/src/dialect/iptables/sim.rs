@@ -10,12 +10,11 @@ use super::{SavedRule, parse};
 
 /// Tables with chains and rules.
 #[derive(Clone, Debug, Default)]
-pub struct Sim {
-    tables: BTreeMap<String, Chains>,
+pub struct IptablesSim {
+    tables: BTreeMap<String, SimChains>,
 }
 
-/// Rules by chain.
-type Chains = BTreeMap<String, Vec<String>>;
+type SimChains = BTreeMap<String, Vec<String>>;
 
 /// The built-in chains of the tables we use.
 const BUILT_IN: [(&str, &[&str]); 3] = [
@@ -39,7 +38,7 @@ const VERDICTS: [&str; 8] = [
     "REDIRECT",
 ];
 
-impl Sim {
+impl IptablesSim {
     /// The ruleset that the saving tool printed.
     pub fn load(save: &str) -> Self {
         let mut sim = Self::default();
@@ -122,7 +121,7 @@ fn built_in(table: &str) -> &'static [&'static str] {
     found.map_or(&[], |(_, chains)| chains)
 }
 
-fn take(chains: &mut Chains, built_in: &[&str], line: &str) -> Result<(), String> {
+fn take(chains: &mut SimChains, built_in: &[&str], line: &str) -> Result<(), String> {
     if let Some(rest) = line.strip_prefix(':') {
         let name = rest.split(' ').next().unwrap_or_default();
         chains.insert(name.to_owned(), Vec::new());
@@ -147,7 +146,7 @@ fn take(chains: &mut Chains, built_in: &[&str], line: &str) -> Result<(), String
     Ok(())
 }
 
-fn check_target(chains: &Chains, chain: &str, args: &str) -> Result<(), String> {
+fn check_target(chains: &SimChains, chain: &str, args: &str) -> Result<(), String> {
     let rule = SavedRule { chain, args };
     for target in rule.targets() {
         if !VERDICTS.contains(&&*target) && !chains.contains_key(&*target) {
@@ -157,7 +156,7 @@ fn check_target(chains: &Chains, chain: &str, args: &str) -> Result<(), String> 
     Ok(())
 }
 
-fn remove(chains: &mut Chains, built_in: &[&str], name: &str) -> Result<(), String> {
+fn remove(chains: &mut SimChains, built_in: &[&str], name: &str) -> Result<(), String> {
     let rules = chains.get(name).ok_or("no such chain")?;
     if built_in.contains(&name) || !rules.is_empty() {
         return Err("the chain is not empty, or is built in".into());

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::bytecode::Expr;
-use super::{Data, DataType, Hook, Key, SetSpec};
+use super::{DataType, ElementData, ElementKey, Hook, SetSpec};
 
 /// Our table of one family, as read back. Empty when there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct NftObserved {
     /// The table is there.
     pub exists: bool,
     /// Its chains by name.
@@ -16,7 +16,7 @@ pub struct Observed {
     pub sets: BTreeMap<String, ObservedSet>,
     /// Tables of predecessors that would do our work a second time.
     pub predecessors: Vec<String>,
-    /// Things we would never write and cannot mend piece by piece, in words; with any of these the table is made anew.
+    /// Descriptions of objects that we never write and cannot repair individually; with any of these the table is recreated.
     pub oddities: Vec<String>,
 }
 
@@ -42,12 +42,10 @@ pub struct ObservedSet {
     pub is_verdict_map: bool,
     /// Its keys are ranges.
     pub interval: bool,
-    /// Packets add elements.
     pub dynamic: bool,
-    /// Its elements count.
     pub counter: bool,
     /// The elements. Those of a dynamic set are left out: they belong to the packets, not to us.
-    pub elements: HashMap<Key, ObservedElement>,
+    pub elements: HashMap<ElementKey, ObservedElement>,
 }
 
 impl ObservedSet {
@@ -82,9 +80,8 @@ impl ObservedSet {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedElement {
     /// The last key of a range.
-    pub key_end: Option<Key>,
+    pub key_end: Option<ElementKey>,
     /// What the key leads to.
-    pub data: Option<Data>,
-    /// Its comment.
+    pub data: Option<ElementData>,
     pub comment: Option<Box<str>>,
 }

@@ -5,21 +5,21 @@
 
 use ipnet::IpNet;
 
-use super::Name;
+use super::NftName;
 use crate::model::Protocol;
 
 /// One rule of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct NftRule {
     /// All must hold for the statements to run.
-    pub matches: Vec<Match>,
+    pub matches: Vec<NftMatch>,
     /// What is done, in order.
     pub statements: Vec<Statement>,
     /// Why the rule is there, for people who list it.
     pub comment: Option<&'static str>,
 }
 
-impl Rule {
+impl NftRule {
     /// A rule without conditions.
     pub fn always(statement: Statement) -> Self {
         Self {
@@ -29,28 +29,25 @@ impl Rule {
     }
 
     /// A rule with one condition.
-    pub fn when(condition: Match) -> Self {
+    pub fn when(condition: NftMatch) -> Self {
         Self {
             matches: vec![condition],
             ..Self::default()
         }
     }
 
-    /// Adds a condition.
     #[must_use]
-    pub fn and(mut self, condition: Match) -> Self {
+    pub fn and(mut self, condition: NftMatch) -> Self {
         self.matches.push(condition);
         self
     }
 
-    /// Adds a statement.
     #[must_use]
     pub fn then(mut self, statement: Statement) -> Self {
         self.statements.push(statement);
         self
     }
 
-    /// Says why.
     #[must_use]
     pub fn because(mut self, comment: &'static str) -> Self {
         self.comment = Some(comment);
@@ -61,20 +58,15 @@ impl Rule {
 /// Something a packet has, as part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// Its source address.
     Saddr,
-    /// Its destination address.
     Daddr,
-    /// Its transport protocol.
     L4Proto,
-    /// Its destination port.
     Dport,
     /// The address its connection was made to, before any translation.
     OriginalDaddr,
     /// The port its connection was made to, before any translation. `nft` takes this only in a rule that asks for one protocol
-    /// ([`Match::Protocol`]). If that rule has [`Field::Dport`] too it must come first, or `nft` cannot load its own listing.
+    /// ([`NftMatch::Protocol`]). If that rule has [`Field::Dport`] too it must come first, or `nft` cannot load its own listing.
     OriginalDport,
-    /// The scratch register.
     Priority,
     /// Some bits of the scratch register.
     PriorityBits(u32),
@@ -84,14 +76,12 @@ pub enum Field {
     SourceHash(u32),
 }
 
-/// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
+pub enum NftMatch {
     /// The first packet of a connection.
     CtStateNew,
     /// The connection's destination has been translated.
     CtStatusDnat,
-    /// The transport protocol.
     Protocol(Protocol),
     /// One of these bits of the packet mark is set.
     MarkBits(u32),
@@ -110,15 +100,13 @@ pub enum Match {
     /// The destination is an address of this node.
     LocalDestination,
     /// A key is in a set (or map).
-    InSet(Vec<Field>, Name, Sense),
+    InSet(Vec<Field>, NftName, Sense),
 }
 
 /// Whether a condition must hold or must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
-    /// It must hold.
     Is,
-    /// It must not.
     IsNot,
 }
 
@@ -132,24 +120,23 @@ pub enum Statement {
     /// Writes the scratch register.
     SetPriority(PriorityValue),
     /// Does what a verdict map says for a key; goes on if it says nothing.
-    Vmap(Vec<Field>, Name),
+    Vmap(Vec<Field>, NftName),
     /// Goes on in another chain and comes back.
-    Jump(Name),
+    Jump(NftName),
     /// Goes on in another chain and does not come back.
-    Goto(Name),
+    Goto(NftName),
     /// Returns to the calling chain.
     Return,
     /// Throws the packet away.
     Drop,
-    /// Throws the packet away and tells the sender.
+    /// Rejects the packet with an ICMP error.
     Reject,
     /// Gives the connection this node's address as source, with a random port.
     Masquerade,
     /// Gives the connection the destination a map holds for a key; goes on if it holds none.
-    Dnat(Vec<Field>, Name),
+    Dnat(Vec<Field>, NftName),
     /// Changes a dynamic set or map. The rule ends here if the set is full.
     Dynamic(SetUpdate),
-    /// Counts the packet.
     Counter,
 }
 
@@ -163,35 +150,26 @@ pub enum PriorityValue {
     /// Its own value with these bits set.
     With(u32),
     /// What a map holds for a key; the rule ends here if it holds nothing.
-    Map(Vec<Field>, Name),
+    Map(Vec<Field>, NftName),
 }
 
 /// A change to a dynamic set, or to a dynamic map whose data is the scratch register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetUpdate {
-    /// Adds the key to a set whose elements count, or, if it is there, counts and starts its time-out anew.
+    /// Adds the key to a set whose elements count, or, if it exists, counts and resets its timeout.
     Count {
-        /// The set.
-        set: Name,
-        /// The key.
+        set: NftName,
         key: Vec<Field>,
         /// Seconds until the element goes.
         timeout: u32,
     },
-    /// Adds the key with the scratch register as data, or, if it is there, starts its time-out anew.
+    /// Adds the key with the scratch register as data, or, if it exists, resets its timeout.
     Refresh {
-        /// The map.
-        map: Name,
-        /// The key.
+        map: NftName,
         key: Vec<Field>,
         /// Seconds until the element goes.
         timeout: u32,
     },
     /// Takes the key out.
-    Delete {
-        /// The map.
-        map: Name,
-        /// The key.
-        key: Vec<Field>,
-    },
+    Delete { map: NftName, key: Vec<Field> },
 }

@@ -8,24 +8,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
-use super::Name;
+use super::NftName;
 use crate::family::Family;
 use crate::model::Protocol;
 
 /// The definition of a set, or of a map if it has data. Cheap to clone: all of it is static.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetSpec {
-    /// Its name.
     pub name: &'static str,
     /// The fields of a key.
     pub key: &'static [FieldType],
     /// What a key maps to; none for a plain set.
     pub data: Option<DataType>,
-    /// Keys are ranges.
     pub interval: bool,
     /// Packets add elements, each with a time-out of its own; holds at most so many.
     pub dynamic: Option<u32>,
-    /// Every element counts the packets that matched it. That is dear: the kernel takes as long for a counter as for the element it is of
+    /// Every element counts the packets that matched it. That is expensive: a counter costs the kernel as much as its element
     /// (2.5 µs, kernel 6.18), so only sets that packets fill should have it.
     pub counter: bool,
 }
@@ -48,13 +46,10 @@ impl SetSpec {
 /// The type of one field of a key or of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldType {
-    /// An IPv4 address.
     Ipv4,
-    /// An IPv6 address.
     Ipv6,
     /// A transport protocol number.
     Proto,
-    /// A transport port.
     Service,
     /// A number as `meta priority` holds it, printed as two hexadecimal halves.
     ClassId,
@@ -92,21 +87,19 @@ impl FieldType {
 pub enum DataType {
     /// What to do with the packet.
     Verdict,
-    /// Values.
     Fields(&'static [FieldType]),
 }
 
 /// A key, or the data of a map that holds values: fields in kernel byte order, each padded to four bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(SmallVec<[u8; 24]>);
+pub struct ElementKey(SmallVec<[u8; 24]>);
 
-impl Key {
+impl ElementKey {
     /// Takes bytes as the kernel gave them.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(SmallVec::from_slice(bytes))
     }
 
-    /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -125,17 +118,15 @@ impl Key {
     }
 }
 
-/// Puts a [`Key`] together field by field.
+/// Puts a [`ElementKey`] together field by field.
 #[derive(Clone, Debug, Default)]
 pub struct KeyBuilder(SmallVec<[u8; 24]>);
 
 impl KeyBuilder {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An address.
     #[must_use]
     pub fn ip(self, ip: IpAddr) -> Self {
         match ip {
@@ -144,13 +135,11 @@ impl KeyBuilder {
         }
     }
 
-    /// A transport protocol.
     #[must_use]
     pub fn proto(self, protocol: Protocol) -> Self {
         self.bytes(&[protocol.number()])
     }
 
-    /// A transport port.
     #[must_use]
     pub fn port(self, port: u16) -> Self {
         self.bytes(&port.to_be_bytes())
@@ -162,9 +151,8 @@ impl KeyBuilder {
         self.bytes(&number.to_ne_bytes())
     }
 
-    /// The key.
-    pub fn build(self) -> Key {
-        Key(self.0)
+    pub fn build(self) -> ElementKey {
+        ElementKey(self.0)
     }
 
     fn bytes(mut self, bytes: &[u8]) -> Self {
@@ -177,44 +165,42 @@ impl KeyBuilder {
 
 /// What a map's key leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum ElementData {
     /// What to do with the packet.
-    Verdict(Verdict),
-    /// Values.
-    Value(Key),
+    Verdict(NftVerdict),
+    Value(ElementKey),
 }
 
 /// What to do with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NftVerdict {
     /// Let it pass this table.
     Accept,
-    /// Throw it away.
     Drop,
     /// Go back to the calling chain.
     Return,
     /// Go on in another chain and come back.
-    Jump(Name),
+    Jump(NftName),
     /// Go on in another chain and do not come back.
-    Goto(Name),
+    Goto(NftName),
 }
 
 /// One element of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
     /// The key; in an interval set, the first of the range.
-    pub key: Key,
+    pub key: ElementKey,
     /// In an interval set, the last key of the range.
-    pub key_end: Option<Key>,
+    pub key_end: Option<ElementKey>,
     /// In a map, what the key leads to.
-    pub data: Option<Data>,
+    pub data: Option<ElementData>,
     /// A note for people who list the set.
     pub comment: Option<Box<str>>,
 }
 
 impl Element {
     /// An element of a plain set.
-    pub fn member(key: Key) -> Self {
+    pub fn member(key: ElementKey) -> Self {
         Self {
             key,
             key_end: None,
@@ -224,17 +210,17 @@ impl Element {
     }
 
     /// An element of a map.
-    pub fn value(key: Key, value: Key) -> Self {
+    pub fn value(key: ElementKey, value: ElementKey) -> Self {
         Self {
-            data: Some(Data::Value(value)),
+            data: Some(ElementData::Value(value)),
             ..Self::member(key)
         }
     }
 
     /// An element of a verdict map.
-    pub fn verdict(key: Key, verdict: Verdict) -> Self {
+    pub fn verdict(key: ElementKey, verdict: NftVerdict) -> Self {
         Self {
-            data: Some(Data::Verdict(verdict)),
+            data: Some(ElementData::Verdict(verdict)),
             ..Self::member(key)
         }
     }

@@ -7,26 +7,25 @@ use std::collections::BTreeMap;
 
 use super::bytecode::{Expr, lower};
 use super::{
-    Data, Element, Name, Observed, ObservedChain, ObservedElement, ObservedSet, Op, SetSpec,
-    Transaction, Verdict,
+    Element, ElementData, NftName, NftObserved, NftOp, NftVerdict, ObservedChain, ObservedElement,
+    ObservedSet, SetSpec, Transaction,
 };
 use crate::family::Family;
 
 /// A table in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Sim {
-    table: Observed,
+pub struct NftSim {
+    table: NftObserved,
 }
 
-impl Sim {
-    /// What is there.
-    pub fn observe(&self) -> Observed {
+impl NftSim {
+    pub fn observe(&self) -> NftObserved {
         self.table.clone()
     }
 
     /// Changes the table behind everybody's back.
     #[cfg(test)]
-    pub(crate) fn damage(&mut self, damage: impl FnOnce(&mut Observed)) {
+    pub(crate) fn damage(&mut self, damage: impl FnOnce(&mut NftObserved)) {
         damage(&mut self.table);
     }
 
@@ -46,19 +45,19 @@ impl Sim {
     }
 }
 
-fn apply(table: &mut Observed, op: &Op, family: Family) -> Result<(), &'static str> {
-    if !table.exists && !matches!(op, Op::AddTable | Op::DeleteOtherTable(_)) {
+fn apply(table: &mut NftObserved, op: &NftOp, family: Family) -> Result<(), &'static str> {
+    if !table.exists && !matches!(op, NftOp::AddTable | NftOp::DeleteOtherTable(_)) {
         return Err("no such table");
     }
     match op {
-        Op::AddTable => table.exists = true,
-        Op::DeleteTable => {
-            *table = Observed {
+        NftOp::AddTable => table.exists = true,
+        NftOp::DeleteTable => {
+            *table = NftObserved {
                 predecessors: std::mem::take(&mut table.predecessors),
-                ..Observed::default()
+                ..NftObserved::default()
             }
         }
-        Op::DeleteOtherTable(name) => {
+        NftOp::DeleteOtherTable(name) => {
             let at = table
                 .predecessors
                 .iter()
@@ -66,8 +65,8 @@ fn apply(table: &mut Observed, op: &Op, family: Family) -> Result<(), &'static s
                 .ok_or("no such table")?;
             table.predecessors.remove(at);
         }
-        Op::AddSet(spec) => add_set(table, spec)?,
-        Op::AddChain(chain) => {
+        NftOp::AddSet(spec) => add_set(table, spec)?,
+        NftOp::AddChain(chain) => {
             let new = ObservedChain {
                 hook: chain.hook,
                 rules: Vec::new(),
@@ -77,21 +76,21 @@ fn apply(table: &mut Observed, op: &Op, family: Family) -> Result<(), &'static s
                 return Err("there already with another hook");
             }
         }
-        Op::FlushChain(name) => chain(table, name)?.rules.clear(),
-        Op::DeleteChain(name) => {
+        NftOp::FlushChain(name) => chain(table, name)?.rules.clear(),
+        NftOp::DeleteChain(name) => {
             if !chain(table, name)?.rules.is_empty() {
                 return Err("has rules");
             }
             table.chains.remove(&**name);
         }
-        Op::AddRule(name, rule) => chain(table, name)?.rules.push(lower(rule, family)),
-        Op::AddElements(spec, elements) => {
+        NftOp::AddRule(name, rule) => chain(table, name)?.rules.push(lower(rule, family)),
+        NftOp::AddElements(spec, elements) => {
             let set = table.sets.get_mut(spec.name).ok_or("no such set")?;
             elements
                 .iter()
                 .try_for_each(|element| add_element(set, spec, element))?;
         }
-        Op::DeleteElements(spec, elements) => {
+        NftOp::DeleteElements(spec, elements) => {
             let set = table.sets.get_mut(spec.name).ok_or("no such set")?;
             for element in elements {
                 set.elements.remove(&element.key).ok_or("no such element")?;
@@ -101,11 +100,14 @@ fn apply(table: &mut Observed, op: &Op, family: Family) -> Result<(), &'static s
     Ok(())
 }
 
-fn chain<'a>(table: &'a mut Observed, name: &Name) -> Result<&'a mut ObservedChain, &'static str> {
+fn chain<'a>(
+    table: &'a mut NftObserved,
+    name: &NftName,
+) -> Result<&'a mut ObservedChain, &'static str> {
     table.chains.get_mut(&**name).ok_or("no such chain")
 }
 
-fn add_set(table: &mut Observed, spec: &SetSpec) -> Result<(), &'static str> {
+fn add_set(table: &mut NftObserved, spec: &SetSpec) -> Result<(), &'static str> {
     let set = ObservedSet::of(spec);
     match table.sets.insert(spec.name.to_owned(), set) {
         None => Ok(()),
@@ -121,7 +123,7 @@ fn add_element(
     if element.key.as_bytes().len() != spec.key_len() {
         return Err("key has the wrong length");
     }
-    if let Some(Data::Value(value)) = &element.data
+    if let Some(ElementData::Value(value)) = &element.data
         && value.as_bytes().len() != spec.data_len()
     {
         return Err("data have the wrong length");
@@ -141,12 +143,12 @@ fn add_element(
 }
 
 /// Every chain and set that is referred to is there.
-fn check_references(table: &Observed) -> Result<(), String> {
+fn check_references(table: &NftObserved) -> Result<(), String> {
     let chains: &BTreeMap<String, ObservedChain> = &table.chains;
     for (name, chain) in chains {
         for expr in chain.rules.iter().flatten() {
             let missing = match expr {
-                Expr::Verdict(Verdict::Goto(to) | Verdict::Jump(to)) => {
+                Expr::Verdict(NftVerdict::Goto(to) | NftVerdict::Jump(to)) => {
                     (!chains.contains_key(&**to)).then_some(to)
                 }
                 Expr::Lookup { set, .. } | Expr::Dynset { set, .. } => {
@@ -163,7 +165,8 @@ fn check_references(table: &Observed) -> Result<(), String> {
     }
     for (name, set) in &table.sets {
         for element in set.elements.values() {
-            if let Some(Data::Verdict(Verdict::Goto(to) | Verdict::Jump(to))) = &element.data
+            if let Some(ElementData::Verdict(NftVerdict::Goto(to) | NftVerdict::Jump(to))) =
+                &element.data
                 && !chains.contains_key(&**to)
             {
                 return Err(format!(

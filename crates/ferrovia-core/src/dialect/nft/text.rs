@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use self::rule::RuleText;
 use super::set::ip_from_bytes;
 use super::{
-    Chain, Data, DataType, Element, FieldType, Hook, Key, Op, SetSpec, Transaction, Verdict,
+    DataType, Element, ElementData, ElementKey, FieldType, Hook, NftChain, NftOp, NftVerdict,
+    SetSpec, Transaction,
 };
 use crate::family::Family;
 use crate::model::Protocol;
@@ -28,13 +29,13 @@ impl Display for Transaction {
 }
 
 impl Transaction {
-    fn op(&self, f: &mut Formatter<'_>, op: &Op, family: &str) -> fmt::Result {
+    fn op(&self, f: &mut Formatter<'_>, op: &NftOp, family: &str) -> fmt::Result {
         let table = &self.table;
         match op {
-            Op::AddTable => writeln!(f, "add table {family} {table}"),
-            Op::DeleteTable => writeln!(f, "delete table {family} {table}"),
-            Op::DeleteOtherTable(other) => writeln!(f, "delete table {family} {other}"),
-            Op::AddSet(set) => {
+            NftOp::AddTable => writeln!(f, "add table {family} {table}"),
+            NftOp::DeleteTable => writeln!(f, "delete table {family} {table}"),
+            NftOp::DeleteOtherTable(other) => writeln!(f, "delete table {family} {other}"),
+            NftOp::AddSet(set) => {
                 writeln!(
                     f,
                     "add {} {family} {table} {} {{ {} }}",
@@ -43,18 +44,20 @@ impl Transaction {
                     SetBody(set)
                 )
             }
-            Op::AddChain(chain) => writeln!(f, "add chain {family} {table} {chain}"),
-            Op::FlushChain(chain) => writeln!(f, "flush chain {family} {table} {chain}"),
-            Op::DeleteChain(chain) => writeln!(f, "delete chain {family} {table} {chain}"),
-            Op::AddRule(chain, rule) => {
+            NftOp::AddChain(chain) => writeln!(f, "add chain {family} {table} {chain}"),
+            NftOp::FlushChain(chain) => writeln!(f, "flush chain {family} {table} {chain}"),
+            NftOp::DeleteChain(chain) => writeln!(f, "delete chain {family} {table} {chain}"),
+            NftOp::AddRule(chain, rule) => {
                 writeln!(
                     f,
                     "add rule {family} {table} {chain} {}",
                     RuleText(rule, self.family)
                 )
             }
-            Op::AddElements(set, elements) => elements_op(f, "add", family, table, set, elements),
-            Op::DeleteElements(set, elements) => {
+            NftOp::AddElements(set, elements) => {
+                elements_op(f, "add", family, table, set, elements)
+            }
+            NftOp::DeleteElements(set, elements) => {
                 elements_op(f, "delete", family, table, set, elements)
             }
         }
@@ -92,7 +95,7 @@ fn set_keyword(set: &SetSpec) -> &'static str {
     if set.data.is_some() { "map" } else { "set" }
 }
 
-impl Display for Chain {
+impl Display for NftChain {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         match self.hook {
@@ -183,8 +186,8 @@ impl Display for ElementText<'_> {
             write!(f, " comment \"{comment}\"")?;
         }
         match (&element.data, set.data) {
-            (Some(Data::Verdict(verdict)), _) => write!(f, " : {verdict}"),
-            (Some(Data::Value(value)), Some(DataType::Fields(fields))) => {
+            (Some(ElementData::Verdict(verdict)), _) => write!(f, " : {verdict}"),
+            (Some(ElementData::Value(value)), Some(DataType::Fields(fields))) => {
                 f.write_str(" : ")?;
                 key_text(f, value, None, fields)
             }
@@ -195,8 +198,8 @@ impl Display for ElementText<'_> {
 
 fn key_text(
     f: &mut Formatter<'_>,
-    key: &Key,
-    end: Option<&Key>,
+    key: &ElementKey,
+    end: Option<&ElementKey>,
     kinds: &[FieldType],
 ) -> fmt::Result {
     let mut ends = end.map(|end| end.fields(kinds));
@@ -268,7 +271,7 @@ impl Display for ClassId {
     }
 }
 
-impl Display for Verdict {
+impl Display for NftVerdict {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accept => f.write_str("accept"),

@@ -1,6 +1,6 @@
 //! The addresses of a Service, and who may use them.
 //!
-//! An address is served only if it can be read and is none that belongs to the node itself or to nobody.
+//! An address is served only if it can be read and is neither loopback, link-local, multicast nor unspecified.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -115,7 +115,7 @@ pub(super) fn source_ranges(
     (found, any_bad)
 }
 
-/// An empty list of ranges lets everyone in. Where it is empty only because a range cannot be read, nobody is let in instead.
+/// An empty list of ranges lets everyone in. Where it is empty only because a range is invalid, all sources are refused instead.
 pub(super) fn withhold_unprotected(
     ips: &mut Vec<IpAddr>,
     ranges: &[IpNet],

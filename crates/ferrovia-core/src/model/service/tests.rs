@@ -35,8 +35,12 @@ fn good(spec: Value) -> Service {
     service
 }
 
-fn outside(service: &Service) -> Outside {
-    service.outside.as_deref().cloned().unwrap_or_default()
+fn external_access(service: &Service) -> ExternalAccess {
+    service
+        .external_access
+        .as_deref()
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn texts<T: ToString>(values: &[T]) -> Vec<String> {
@@ -54,7 +58,7 @@ fn defaults_are_those_of_the_api_server() {
             v6: None
         }
     );
-    let port = Port {
+    let port = ServicePortSpec {
         name: "".into(),
         protocol: Protocol::Tcp,
         port: 80,
@@ -68,7 +72,7 @@ fn defaults_are_those_of_the_api_server() {
 }
 
 #[test]
-fn a_service_without_an_address_is_an_oversight() {
+fn a_service_without_a_cluster_ip_is_a_warning() {
     let result = read(service("web", "10.0.0.1", json!({"clusterIP": ""})));
     let field = match result {
         Err(Unusable::Broken { field, .. }) => field,
@@ -250,7 +254,7 @@ fn addresses_that_must_not_reach_the_kernel_are_dropped() {
         "255.255.255.255", "8.8.8.8", "2001:db8::1", "8.8.8.8", "", " ", "1.2.3", "::ffff:127.0.0.1",
         "::ffff:9.9.9.9"]}));
     assert_eq!(
-        texts(&outside(&service).external_ips),
+        texts(&external_access(&service).external_ips),
         ["8.8.8.8", "2001:db8::1", "9.9.9.9"]
     );
     assert_eq!(fields.len(), 11);
@@ -261,7 +265,7 @@ fn addresses_that_must_not_reach_the_kernel_are_dropped() {
 fn services_stay_small() {
     // There are tens of thousands, and what only few have must not cost the others.
     assert!(size_of::<Service>() <= 120);
-    assert_eq!(good(json!({})).outside, None);
+    assert_eq!(good(json!({})).external_access, None);
 }
 
 #[test]
@@ -275,7 +279,7 @@ fn only_vips_of_the_load_balancer_count() {
     );
     let (service, warnings) = read(value).unwrap();
     assert_eq!(
-        texts(&outside(&service).load_balancer_ips),
+        texts(&external_access(&service).load_balancer_ips),
         ["203.0.113.1", "203.0.113.2", "2001:db8::1"]
     );
     assert_eq!(warnings.len(), 1);
@@ -289,7 +293,7 @@ fn source_ranges_are_trimmed_and_masked() {
         json!({"loadBalancerSourceRanges": [" 10.1.2.0/28", "203.0.113.077/025", "fd00::5/64 "]}),
     );
     assert_eq!(
-        texts(&outside(&service).source_ranges),
+        texts(&external_access(&service).source_ranges),
         ["10.1.2.0/28", "203.0.113.0/25", "fd00::/64"]
     );
 }
@@ -307,7 +311,7 @@ fn an_unreadable_range_never_opens_the_load_balancer() {
             json!({"status": {"loadBalancer": {"ingress": [
             {"ip": "203.0.113.1"}, {"ip": "2001:db8::1"}]}}}),
         );
-        texts(&outside(&read(value).unwrap().0).load_balancer_ips)
+        texts(&external_access(&read(value).unwrap().0).load_balancer_ips)
     };
     assert_eq!(vips(json!(["10.0.0.0/99"])), [""; 0]);
     assert_eq!(vips(json!(["10.0.0.0/8", "fd00::/999"])), ["203.0.113.1"]);

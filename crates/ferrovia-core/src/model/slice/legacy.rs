@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Endpoint, EndpointSlice, HEADLESS_LABEL, SliceKey, SlicePort, endpoint_ip, node_name, ports,
-    usable, weight,
+    EndpointSlice, HEADLESS_LABEL, SliceEndpoint, SliceKey, SlicePort, endpoint_ip, node_name,
+    ports, usable, weight,
 };
 use crate::family::{Family, PerFamily};
 use crate::model::name::checked_names;
@@ -12,7 +12,7 @@ use crate::model::{ServiceKey, Unusable, Warning, Warnings};
 use crate::wire::{self, Kind};
 
 /// What endpoints must have in common to be in one slice.
-type Group = (Family, Box<[SlicePort]>);
+type PortGroup = (Family, Box<[SlicePort]>);
 
 /// Reads a legacy object as slices: one for each family and distinct list of ports, in the order in which they come up.
 ///
@@ -28,8 +28,8 @@ pub(crate) fn mirror(
     let key = SliceKey::new(namespace, name);
     let mut warnings = Warnings::new(Kind::Endpoints, key.as_str());
     let weight = weight(metadata, &mut warnings);
-    let service = ServiceKey::new(namespace, name);
-    let slice = |((family, ports), endpoints): (Group, Vec<Endpoint>)| EndpointSlice {
+    let service = ServiceKey::from_checked_names(namespace, name);
+    let slice = |((family, ports), endpoints): (PortGroup, Vec<SliceEndpoint>)| EndpointSlice {
         key: key.clone(),
         service: service.clone(),
         family,
@@ -47,9 +47,9 @@ pub(crate) fn mirror(
 fn groups(
     subsets: &[wire::EndpointSubset],
     warnings: &mut Warnings<'_>,
-) -> Vec<(Group, Vec<Endpoint>)> {
-    let mut groups: Vec<(Group, Vec<Endpoint>)> = Vec::new();
-    let mut places: HashMap<Group, usize> = HashMap::new();
+) -> Vec<(PortGroup, Vec<SliceEndpoint>)> {
+    let mut groups: Vec<(PortGroup, Vec<SliceEndpoint>)> = Vec::new();
+    let mut places: HashMap<PortGroup, usize> = HashMap::new();
     for (i, subset) in subsets.iter().enumerate() {
         let ports = ports(&format!("subsets[{i}].ports"), &subset.ports, warnings);
         let mut endpoints = endpoints(i, subset, warnings);
@@ -76,12 +76,12 @@ fn endpoints(
     i: usize,
     subset: &wire::EndpointSubset,
     warnings: &mut Warnings<'_>,
-) -> PerFamily<Vec<Endpoint>> {
+) -> PerFamily<Vec<SliceEndpoint>> {
     let lists = [
         ("addresses", &subset.addresses, true),
         ("notReadyAddresses", &subset.not_ready_addresses, false),
     ];
-    let mut found = PerFamily::<Vec<Endpoint>>::default();
+    let mut found = PerFamily::<Vec<SliceEndpoint>>::default();
     for (list, addresses, ready) in lists {
         for (j, address) in addresses.iter().enumerate() {
             let field = |name: &str| format!("subsets[{i}].{list}[{j}].{name}");
@@ -89,7 +89,7 @@ fn endpoints(
                 continue;
             };
             let node = address.node_name.as_deref();
-            found[Family::of(ip)].push(Endpoint {
+            found[Family::of(ip)].push(SliceEndpoint {
                 ip,
                 ready,
                 serving: true,

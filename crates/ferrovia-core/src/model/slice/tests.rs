@@ -180,7 +180,7 @@ fn weights_are_limited() {
 #[test]
 fn endpoints_stay_small() {
     // Twenty thousand of these are ordinary; names are shared, so this is nearly all an endpoint costs.
-    assert!(size_of::<Endpoint>() <= 48);
+    assert!(size_of::<SliceEndpoint>() <= 48);
     assert!(size_of::<EndpointSlice>() <= 80);
 }
 
@@ -199,7 +199,7 @@ proptest! {
         object.metadata.labels.insert(SERVICE_LABEL.into(), label);
         object.metadata.annotations.insert(WEIGHT_ANNOTATION.into(), weight);
         for address in addresses {
-            let hints = wire::EndpointHints { for_zones: vec![wire::Named { name: hint.clone() }], ..Default::default() };
+            let hints = wire::EndpointHints { for_zones: vec![wire::HintTarget { name: hint.clone() }], ..Default::default() };
             let node_name = node.clone();
             object.endpoints.push(wire::Endpoint { addresses: vec![address], hints, node_name, ..Default::default() });
         }

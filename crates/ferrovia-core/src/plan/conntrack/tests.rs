@@ -5,55 +5,55 @@ use serde_json::{Value, json};
 use super::*;
 use crate::desired::NodePortSetting;
 use crate::family::Family::{V4, V6};
-use crate::testing::{World, endpoint, merge, service, settings, slice};
+use crate::testing::{TestCluster, endpoint, merge, service, settings, slice};
 use crate::wire::Kind;
 
 const LOCAL: &str = "198.51.100.10";
 
 /// A world whose changes are noted, and settled as if every sync succeeded.
-struct Lab {
-    world: World,
-    owed: Owed,
+struct ConntrackHarness {
+    world: TestCluster,
+    owed: PendingCleanup,
     local: Vec<IpAddr>,
 }
 
-impl Lab {
+impl ConntrackHarness {
     fn new() -> Self {
         Self {
-            world: World::new(settings()),
-            owed: Owed::default(),
+            world: TestCluster::new(settings()),
+            owed: PendingCleanup::default(),
             local: vec![LOCAL.parse().unwrap(), "127.0.0.1".parse().unwrap()],
         }
     }
 
-    fn note(&mut self, object: Value) {
+    fn record(&mut self, object: Value) {
         let (deltas, _) = self.world.apply(object);
-        self.owed.note(&deltas.v4);
+        self.owed.record(&deltas.v4);
     }
 
     fn note_deleted(&mut self, kind: Kind, name: &str) {
         let (deltas, _) = self.world.delete(kind, name);
-        self.owed.note(&deltas.v4);
+        self.owed.record(&deltas.v4);
     }
 
-    fn settle(&mut self) -> Option<Cleanup> {
+    fn take_cleanup(&mut self) -> Option<Cleanup> {
         self.owed
-            .settle(self.world.builder.desired(V4), &self.local)
+            .take_cleanup(self.world.builder.desired(V4), &self.local)
     }
 
     /// The targets of what must be cleaned up after an object has changed.
-    fn targets_after(&mut self, object: Value) -> Vec<Target> {
-        self.note(object);
-        targets_of(self.settle().as_ref())
+    fn targets_after(&mut self, object: Value) -> Vec<FlowTarget> {
+        self.record(object);
+        targets_of(self.take_cleanup().as_ref())
     }
 
     fn cleanup_after(&mut self, object: Value) -> Cleanup {
-        self.note(object);
-        self.settle().expect("something to clean up")
+        self.record(object);
+        self.take_cleanup().expect("something to clean up")
     }
 }
 
-fn targets_of(cleanup: Option<&Cleanup>) -> Vec<Target> {
+fn targets_of(cleanup: Option<&Cleanup>) -> Vec<FlowTarget> {
     let mut targets: Vec<_> = cleanup.map_or(Vec::new(), |it| it.targets().collect());
     targets.sort_unstable();
     targets
@@ -63,8 +63,8 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn to(text: &str) -> Target {
-    Target::Address(at(text))
+fn to(text: &str) -> FlowTarget {
+    FlowTarget::Address(at(text))
 }
 
 /// A DNS Service with every kind of frontend.
@@ -97,25 +97,25 @@ fn one() -> Value {
     pods(json!([endpoint("10.1.0.2", "n2")]))
 }
 
-fn reason(cleanup: &Cleanup, sent_to: &str, answered_by: &str) -> Option<Reason> {
+fn reason(cleanup: &Cleanup, sent_to: &str, answered_by: &str) -> Option<StaleReason> {
     cleanup
-        .judge(at(sent_to), at(answered_by))
+        .check_flow(at(sent_to), at(answered_by))
         .map(|verdict| verdict.reason)
 }
 
 #[test]
 fn every_frontend_is_looked_at() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    assert!(lab.settle().is_none(), "no endpoints yet");
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    assert!(lab.take_cleanup().is_none(), "no endpoints yet");
     let all = [
         to("10.0.0.10:53"),
         to("192.0.2.53:53"),
         to("203.0.113.53:53"),
-        Target::NodePort(30053),
+        FlowTarget::NodePort(30053),
     ];
     assert_eq!(lab.targets_after(two()), all);
-    assert!(lab.settle().is_none(), "once is enough");
+    assert!(lab.take_cleanup().is_none(), "once is enough");
     let cleanup = lab.cleanup_after(one());
     for address in [
         "10.0.0.10:53",
@@ -125,31 +125,31 @@ fn every_frontend_is_looked_at() {
         "127.0.0.1:30053",
     ] {
         let judged = |by| reason(&cleanup, address, by);
-        assert_eq!(judged("10.1.0.1:5353"), Some(Reason::EndpointGone));
+        assert_eq!(judged("10.1.0.1:5353"), Some(StaleReason::EndpointGone));
         assert_eq!(
             judged("10.1.0.2:53"),
-            Some(Reason::EndpointGone),
+            Some(StaleReason::EndpointGone),
             "an old port"
         );
         assert_eq!(judged("10.1.0.2:5353"), None);
-        assert_eq!(judged(address), Some(Reason::Untranslated));
+        assert_eq!(judged(address), Some(StaleReason::Untranslated));
     }
     assert_eq!(reason(&cleanup, "10.0.0.10:54", "10.1.0.1:5353"), None);
     assert_eq!(
         reason(&cleanup, "8.8.8.8:30053", "8.8.8.8:30053"),
         None,
-        "somebody else's port of that number"
+        "another machine's port of that number"
     );
 }
 
 #[test]
 fn node_ports_count_only_where_they_answer() {
-    let mut lab = Lab::new();
+    let mut lab = ConntrackHarness::new();
     let mut settings = settings();
     settings.node_ports = NodePortSetting::Cidrs(vec!["198.51.100.0/24".parse().unwrap()]);
-    lab.world = World::new(settings);
+    lab.world = TestCluster::new(settings);
     lab.world.local_addresses = lab.local.clone();
-    lab.note(dns());
+    lab.record(dns());
     let cleanup = lab.cleanup_after(two());
     let untranslated = |to| reason(&cleanup, to, to);
     assert!(untranslated("198.51.100.10:30053").is_some());
@@ -158,20 +158,20 @@ fn node_ports_count_only_where_they_answer() {
 
 #[test]
 fn what_new_flows_may_use_is_not_what_old_ones_may_keep() {
-    let mut lab = Lab::new();
+    let mut lab = ConntrackHarness::new();
     let mut local = dns();
     merge(
         &mut local,
         json!({"spec": {"internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local"}}),
     );
-    lab.note(local);
+    lab.record(local);
     let with = |ip: &str, conditions: Value| json!({"addresses": [ip], "nodeName": "n2", "conditions": conditions, "hints": {"forZones": [{"name": "far"}]}});
     let mut drained = pods(json!([endpoint("10.1.0.9", "n2")]));
     merge(
         &mut drained,
         json!({"metadata": {"name": "dns-2", "annotations": {"ferrovia.io/weight": "0"}}}),
     );
-    lab.note(drained);
+    lab.record(drained);
     let cleanup = lab.cleanup_after(pods(json!([
         with("10.1.0.1", json!({"ready": true, "serving": true})),
         with(
@@ -194,49 +194,49 @@ fn what_new_flows_may_use_is_not_what_old_ones_may_keep() {
 
 #[test]
 fn a_service_that_loses_its_last_endpoint_keeps_its_flows() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
-    lab.note(pods(json!([])));
-    assert!(lab.settle().is_none());
-    // Whoever comes back takes them over.
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
+    lab.record(pods(json!([])));
+    assert!(lab.take_cleanup().is_none());
+    // An endpoint that returns takes them over.
     let cleanup = lab.cleanup_after(one());
     assert_eq!(
         reason(&cleanup, "10.0.0.10:53", "10.1.0.1:5353"),
-        Some(Reason::EndpointGone)
+        Some(StaleReason::EndpointGone)
     );
     assert_eq!(reason(&cleanup, "10.0.0.10:53", "10.1.0.2:5353"), None);
 }
 
 #[test]
-fn what_a_failed_sync_left_is_still_owed() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
+fn cleanup_of_a_failed_sync_stays_pending() {
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
     // This sync fails, and before the next the other endpoint goes as well.
-    lab.note(one());
-    lab.note(pods(json!([])));
-    let cleanup = lab.settle().unwrap();
+    lab.record(one());
+    lab.record(pods(json!([])));
+    let cleanup = lab.take_cleanup().unwrap();
     assert_eq!(
         reason(&cleanup, "10.0.0.10:53", "10.1.0.1:5353"),
-        Some(Reason::EndpointGone)
+        Some(StaleReason::EndpointGone)
     );
     assert_eq!(reason(&cleanup, "10.0.0.10:53", "10.1.0.2:5353"), None);
 }
 
 #[test]
 fn a_service_change_alone_counts() {
-    let mut lab = Lab::new();
+    let mut lab = ConntrackHarness::new();
     let mut plain = service(
         "dns",
         "10.0.0.10",
         json!({"ports": [{"port": 53, "protocol": "UDP"}]}),
     );
-    lab.note(plain.clone());
-    lab.note(two());
-    lab.settle();
+    lab.record(plain.clone());
+    lab.record(two());
+    lab.take_cleanup();
     merge(&mut plain, json!({"spec": {"externalIPs": ["192.0.2.53"]}}));
     assert_eq!(lab.targets_after(plain.clone()), [to("192.0.2.53:53")]);
     merge(&mut plain, json!({"spec": {"sessionAffinity": "ClientIP"}}));
@@ -245,10 +245,10 @@ fn a_service_change_alone_counts() {
 
 #[test]
 fn weights_and_roles_change_no_flow() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
     let mut heavier = two();
     merge(
         &mut heavier,
@@ -269,21 +269,21 @@ fn weights_and_roles_change_no_flow() {
 }
 
 #[test]
-fn flows_to_an_address_that_is_no_service_any_more_end() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
+fn flows_to_an_address_without_a_service_are_stale() {
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
     let mut closed = dns();
     closed["spec"]["ports"][0]
         .as_object_mut()
         .unwrap()
         .remove("nodePort");
-    lab.note(closed);
-    let cleanup = lab.settle().unwrap();
-    assert_eq!(targets_of(Some(&cleanup)), [Target::NodePort(30053)]);
+    lab.record(closed);
+    let cleanup = lab.take_cleanup().unwrap();
+    assert_eq!(targets_of(Some(&cleanup)), [FlowTarget::NodePort(30053)]);
     let judged = |by| reason(&cleanup, "198.51.100.10:30053", by);
-    assert_eq!(judged("10.1.0.1:5353"), Some(Reason::ServiceGone));
+    assert_eq!(judged("10.1.0.1:5353"), Some(StaleReason::ServiceGone));
     assert_eq!(
         judged("198.51.100.10:30053"),
         None,
@@ -295,14 +295,14 @@ fn flows_to_an_address_that_is_no_service_any_more_end() {
         to("192.0.2.53:53"),
         to("203.0.113.53:53"),
     ];
-    assert_eq!(targets_of(lab.settle().as_ref()), all);
+    assert_eq!(targets_of(lab.take_cleanup().as_ref()), all);
 }
 
 #[test]
 fn an_address_that_moves_belongs_to_its_new_service() {
     // In both orders of the services' names: what comes must not be undone by what goes.
     for (old, new) in [("a", "b"), ("b", "a")] {
-        let mut lab = Lab::new();
+        let mut lab = ConntrackHarness::new();
         let udp = |name: &str, ip: &str| {
             service(
                 name,
@@ -315,16 +315,16 @@ fn an_address_that_moves_belongs_to_its_new_service() {
             pod["ports"] = json!([{"port": 53, "protocol": "UDP"}]);
             pod
         };
-        lab.note(udp(old, "10.0.0.1"));
-        lab.note(udp(new, "10.0.0.2"));
-        lab.note(pod(old, "10.1.0.1"));
-        lab.note(pod(new, "10.1.0.2"));
-        lab.settle();
+        lab.record(udp(old, "10.0.0.1"));
+        lab.record(udp(new, "10.0.0.2"));
+        lab.record(pod(old, "10.1.0.1"));
+        lab.record(pod(new, "10.1.0.2"));
+        lab.take_cleanup();
         lab.note_deleted(Kind::Service, old);
-        let cleanup = lab.settle().unwrap();
+        let cleanup = lab.take_cleanup().unwrap();
         assert_eq!(
             reason(&cleanup, "192.0.2.53:53", "10.1.0.1:53"),
-            Some(Reason::EndpointGone)
+            Some(StaleReason::EndpointGone)
         );
         assert_eq!(reason(&cleanup, "192.0.2.53:53", "10.1.0.2:53"), None);
     }
@@ -332,21 +332,21 @@ fn an_address_that_moves_belongs_to_its_new_service() {
 
 #[test]
 fn tcp_is_never_looked_at() {
-    let mut lab = Lab::new();
-    lab.note(service("web", "10.0.0.1", json!({})));
-    lab.note(slice("web-1", "web", json!([endpoint("10.1.0.1", "n1")])));
+    let mut lab = ConntrackHarness::new();
+    lab.record(service("web", "10.0.0.1", json!({})));
+    lab.record(slice("web-1", "web", json!([endpoint("10.1.0.1", "n1")])));
     lab.note_deleted(Kind::EndpointSlice, "web-1");
     lab.note_deleted(Kind::Service, "web");
-    assert!(lab.settle().is_none());
+    assert!(lab.take_cleanup().is_none());
     let ports = &lab.world.builder.desired(V4).ports;
     assert!(ports.values().all(|port| port.answering.is_none()));
 }
 
 #[test]
 fn the_list_of_all_is_shared_where_it_is_the_same() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
     let (_, port) = lab
         .world
         .builder
@@ -358,13 +358,13 @@ fn the_list_of_all_is_shared_where_it_is_the_same() {
 }
 
 #[test]
-fn everything_can_be_asked_for_and_later_news_replaces_earlier() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
-    lab.owed.note_all(lab.world.builder.desired(V4));
-    let mut cleanup = lab.settle().unwrap();
+fn record_all_covers_every_port_and_later_changes_replace_earlier_ones() {
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
+    lab.owed.record_all(lab.world.builder.desired(V4));
+    let mut cleanup = lab.take_cleanup().unwrap();
     assert_eq!((cleanup.family(), cleanup.targets().count()), (V4, 4));
     assert_eq!(reason(&cleanup, "10.0.0.10:53", "10.1.0.1:5353"), None);
     assert_eq!(
@@ -372,41 +372,49 @@ fn everything_can_be_asked_for_and_later_news_replaces_earlier() {
         None
     );
     cleanup.absorb(lab.cleanup_after(one()));
-    assert!(targets_of(Some(&cleanup)).contains(&Target::NodePort(30053)));
+    assert!(targets_of(Some(&cleanup)).contains(&FlowTarget::NodePort(30053)));
     assert!(reason(&cleanup, "10.0.0.10:53", "10.1.0.1:5353").is_some());
     assert!(reason(&cleanup, "198.51.100.10:30053", "10.1.0.1:5353").is_some());
 }
 
 #[test]
 fn both_families_have_their_own() {
-    let mut lab = Lab::new();
+    let mut lab = ConntrackHarness::new();
     let spec = json!({"clusterIPs": ["10.0.0.10", "fd00::10"], "ipFamilies": ["IPv4", "IPv6"],
         "ports": [{"port": 53, "protocol": "UDP"}]});
-    lab.note(service("dns", "10.0.0.10", spec));
+    lab.record(service("dns", "10.0.0.10", spec));
     let mut pods = pods(json!([endpoint("fd01::1", "n1")]));
     merge(&mut pods, json!({"addressType": "IPv6"}));
     let (deltas, _) = lab.world.apply(pods);
-    let mut owed = Owed::default();
-    owed.note(&deltas.v4);
-    assert!(owed.settle(lab.world.builder.desired(V4), &[]).is_none());
-    owed.note(&deltas.v6);
-    let cleanup = owed.settle(lab.world.builder.desired(V6), &[]).unwrap();
+    let mut owed = PendingCleanup::default();
+    owed.record(&deltas.v4);
+    assert!(
+        owed.take_cleanup(lab.world.builder.desired(V4), &[])
+            .is_none()
+    );
+    owed.record(&deltas.v6);
+    let cleanup = owed
+        .take_cleanup(lab.world.builder.desired(V6), &[])
+        .unwrap();
     assert_eq!(
         reason(&cleanup, "[fd00::10]:53", "[fd01::9]:5353"),
-        Some(Reason::EndpointGone)
+        Some(StaleReason::EndpointGone)
     );
     assert_eq!(reason(&cleanup, "[fd00::10]:53", "[fd01::1]:5353"), None);
 }
 
 #[test]
-fn endpoints_that_join_others_need_no_look() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(one());
-    assert!(lab.settle().unwrap().needs_look(), "the first endpoint");
-    lab.note(two());
-    let joined = lab.settle().unwrap();
-    assert!(!joined.needs_look());
+fn added_endpoints_need_no_conntrack_walk() {
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(one());
+    assert!(
+        lab.take_cleanup().unwrap().may_have_stale_flows(),
+        "the first endpoint"
+    );
+    lab.record(two());
+    let joined = lab.take_cleanup().unwrap();
+    assert!(!joined.may_have_stale_flows());
     assert_eq!(targets_of(Some(&joined)), []);
     // The same endpoints again, in the other order.
     assert_eq!(lab.targets_after(two()), []);
@@ -418,14 +426,14 @@ fn endpoints_that_join_others_need_no_look() {
 }
 
 #[test]
-fn pending_cleanup_learns_of_endpoints_that_joined() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
+fn pending_cleanup_keeps_flows_to_added_endpoints() {
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
     let mut pending = lab.cleanup_after(one());
     let joined = lab.cleanup_after(two());
-    assert!(!joined.needs_look());
+    assert!(!joined.may_have_stale_flows());
     let (service, returned) = ("10.0.0.10:53", "10.1.0.1:5353");
     assert!(reason(&pending, service, returned).is_some());
     assert!(joined.overrules(at(service), at(returned)));
@@ -433,20 +441,20 @@ fn pending_cleanup_learns_of_endpoints_that_joined() {
     assert!(!joined.overrules(at("10.0.0.99:53"), at(returned)));
     pending.absorb(joined);
     assert!(
-        pending.needs_look(),
+        pending.may_have_stale_flows(),
         "an earlier endpoint may still be gone"
     );
     assert_eq!(reason(&pending, service, returned), None);
 }
 
 #[test]
-fn unsettled_removal_is_not_forgotten_when_endpoints_join() {
-    let mut lab = Lab::new();
-    lab.note(dns());
-    lab.note(two());
-    lab.settle();
+fn pending_removal_survives_added_endpoints() {
+    let mut lab = ConntrackHarness::new();
+    lab.record(dns());
+    lab.record(two());
+    lab.take_cleanup();
     // The sync for this fails.
-    lab.note(one());
+    lab.record(one());
     let three = pods(json!([
         endpoint("10.1.0.2", "n2"),
         endpoint("10.1.0.3", "n2")
@@ -454,6 +462,6 @@ fn unsettled_removal_is_not_forgotten_when_endpoints_join() {
     let cleanup = lab.cleanup_after(three);
     assert_eq!(targets_of(Some(&cleanup)).len(), 4);
     let judged = |by| reason(&cleanup, "10.0.0.10:53", by);
-    assert_eq!(judged("10.1.0.1:5353"), Some(Reason::EndpointGone));
+    assert_eq!(judged("10.1.0.1:5353"), Some(StaleReason::EndpointGone));
     assert_eq!(judged("10.1.0.3:5353"), None);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules};
-use crate::dialect::iptables::{Commits, Rule, Target};
+use crate::dialect::iptables::{Commits, IptablesRule, IptablesTarget};
 use crate::family::Family;
 
 /// Above so many endpoints the comments that name one endpoint are left out: they are nearly half of the text.
@@ -42,7 +42,7 @@ impl Default for IptablesOptions {
 
 /// What the rules of every service depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Context {
+pub(super) struct IptablesContext {
     pub(super) family: Family,
     pub(super) options: IptablesOptions,
     pub(super) node: NodeRules,
@@ -50,7 +50,7 @@ pub(super) struct Context {
     pub(super) is_large: bool,
 }
 
-impl Context {
+impl IptablesContext {
     pub(super) fn new(
         family: Family,
         options: IptablesOptions,
@@ -75,13 +75,13 @@ impl Context {
         self.family == Family::V4 && self.options.localhost_node_ports
     }
 
-    /// The rule for packets of this node's pods only; none if they cannot be told.
-    pub(super) fn only_pods(&self, rule: Rule) -> Option<Rule> {
+    /// The rule for packets of this node's pods only; `None` without local traffic detection.
+    pub(super) fn only_pods(&self, rule: IptablesRule) -> Option<IptablesRule> {
         only_pods(&self.node.local, rule)
     }
 
-    /// The rule for all other packets; none if they cannot be told, or if there are no others.
-    pub(super) fn only_others(&self, rule: Rule) -> Option<Rule> {
+    /// The rule for all other packets; `None` without local traffic detection, or if there are no others.
+    pub(super) fn only_others(&self, rule: IptablesRule) -> Option<IptablesRule> {
         only_others(&self.node.local, rule)
     }
 
@@ -90,8 +90,8 @@ impl Context {
         self.node.no_endpoints == NoEndpoints::Drop
     }
 
-    pub(super) fn reject(&self) -> Target {
-        Target::Reject(self.family)
+    pub(super) fn reject(&self) -> IptablesTarget {
+        IptablesTarget::Reject(self.family)
     }
 
     /// Where node ports answer.
@@ -112,8 +112,11 @@ impl Context {
     }
 }
 
-/// The rule for packets of this node's pods only; none if they cannot be told.
-pub(in crate::plan) fn only_pods(local: &LocalDetector, rule: Rule) -> Option<Rule> {
+/// The rule for packets of this node's pods only; `None` without local traffic detection.
+pub(in crate::plan) fn only_pods(
+    local: &LocalDetector,
+    rule: IptablesRule,
+) -> Option<IptablesRule> {
     match local {
         LocalDetector::Off => None,
         LocalDetector::Source(net) => Some(rule.source(*net)),
@@ -122,8 +125,11 @@ pub(in crate::plan) fn only_pods(local: &LocalDetector, rule: Rule) -> Option<Ru
     }
 }
 
-/// The rule for all other packets; none if they cannot be told, or if there are no others.
-pub(in crate::plan) fn only_others(local: &LocalDetector, rule: Rule) -> Option<Rule> {
+/// The rule for all other packets; `None` without local traffic detection, or if there are no others.
+pub(in crate::plan) fn only_others(
+    local: &LocalDetector,
+    rule: IptablesRule,
+) -> Option<IptablesRule> {
     match local {
         LocalDetector::Off => None,
         LocalDetector::Source(net) if net.prefix_len() == 0 => None,

@@ -1,80 +1,83 @@
-//! Everything that is wanted, compared with everything that is there.
+//! Compares the desired rules with the observed ones.
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::base::{self, ChainRules};
-use super::context::Context;
-use super::health::Health;
-use super::kernel::{Kernel, Observed};
+use super::added_rules::AddedRules;
+use super::base_chains::{self, IptablesChainRules};
+use super::context::IptablesContext;
+use super::foreign_rules::foreign_rules;
+use super::health_check_ports::HealthCheckPorts;
 use super::names::CANARY;
-use super::service::{PortRules, port_rules};
-use super::shared::{Edit, Shared, Wanted};
-use super::spelling::Spelling;
-use super::stale::{Known, stale};
-use super::strangers::strangers;
-use super::writer::Writer;
+use super::observed::{IptablesObserved, ObservedTables};
+use super::service_rules::{PortRules, port_rules};
+use super::shared_chains::{ChainEdit, DesiredChain, SharedChain};
+use super::stale_chains::{KnownPorts, stale};
+use super::writer::IptablesWriter;
 use crate::desired::{Desired, ServicePort};
 use crate::dialect::iptables::{Restore, RuleCount, TableName};
-use crate::plan::Found;
+use crate::plan::ObservedPolicy;
 
 /// A comparison under way.
-pub(super) struct Full<'a> {
-    context: &'a Context,
-    kernel: Kernel<'a>,
-    /// What is there may stay if it is right. Otherwise it is written anew.
+pub(super) struct IptablesFullPlan<'a> {
+    context: &'a IptablesContext,
+    kernel: ObservedTables<'a>,
+    /// Observed chains are kept if they are right; otherwise everything is rewritten.
     is_trusted: bool,
     /// The services that are known, while not all are.
-    known: Option<Known>,
+    known: Option<KnownPorts>,
     /// The own chains of all service ports.
     wanted: HashSet<String>,
-    spelling: &'a mut Spelling,
-    writer: Writer,
+    added_rules: &'a mut AddedRules,
+    writer: IptablesWriter,
     /// How many rules are wanted.
     rules: RuleCount,
 }
 
-impl<'a> Full<'a> {
+impl<'a> IptablesFullPlan<'a> {
     pub(super) fn new(
-        context: &'a Context,
-        observed: &'a Observed,
-        found: Found,
+        context: &'a IptablesContext,
+        observed: &'a IptablesObserved,
+        found: ObservedPolicy,
         desired: &Desired,
-        spelling: &'a mut Spelling,
+        added_rules: &'a mut AddedRules,
     ) -> Self {
         Self {
             context,
-            kernel: Kernel::read(observed),
-            is_trusted: found != Found::Replace,
-            known: (found == Found::Keep).then(|| Known::new(desired)),
+            kernel: ObservedTables::read(observed),
+            is_trusted: found != ObservedPolicy::Replace,
+            known: (found == ObservedPolicy::KeepUnknown).then(|| KnownPorts::new(desired)),
             wanted: HashSet::new(),
-            spelling,
-            writer: Writer::new(context, RuleCount::default()),
+            added_rules,
+            writer: IptablesWriter::new(context, RuleCount::default()),
             rules: RuleCount::default(),
         }
     }
 
     /// What has to be written.
-    pub(super) fn plan(mut self, desired: &Desired, health: &Health) -> Restore {
+    pub(super) fn plan(mut self, desired: &Desired, health: &HealthCheckPorts) -> Restore {
         self.canaries();
-        for chain in base::fixed_chains(self.context) {
+        for chain in base_chains::fixed_chains(self.context) {
             self.fixed_chain(&chain);
         }
-        for chain in base::common_chains(self.context) {
+        for chain in base_chains::common_chains(self.context) {
             self.common_chain(&chain);
         }
-        let mut shared: BTreeMap<Shared, Wanted> = BTreeMap::new();
+        let mut shared: BTreeMap<SharedChain, DesiredChain> = BTreeMap::new();
         for port in desired.ports.values() {
             let rules = self.port(port);
-            for chain in Shared::ALL {
+            for chain in SharedChain::ALL {
                 let group: Vec<String> = rules.of(chain).into_iter().map(str::to_owned).collect();
                 if !group.is_empty() {
                     shared.entry(chain).or_default().groups.push(group);
                 }
             }
         }
-        shared.entry(Shared::FilterNodePorts).or_default().groups = health.groups();
-        shared.entry(Shared::NatServices).or_default().tail = base::tail(self.context);
-        for chain in Shared::ALL {
+        shared
+            .entry(SharedChain::FilterNodePorts)
+            .or_default()
+            .groups = health.groups();
+        shared.entry(SharedChain::NatServices).or_default().tail = base_chains::tail(self.context);
+        for chain in SharedChain::ALL {
             self.shared_chain(chain, shared.remove(&chain).unwrap_or_default());
         }
         self.jumps();
@@ -82,7 +85,7 @@ impl<'a> Full<'a> {
         self.writer.drop_chains(&stale.gone, &stale.held);
         let mut plan = self.writer.finish();
         plan.in_force = self.rules;
-        plan.notes.extend(strangers(&self.kernel));
+        plan.notes.extend(foreign_rules(&self.kernel));
         plan
     }
 
@@ -96,7 +99,7 @@ impl<'a> Full<'a> {
     }
 
     /// A chain that is ours alone.
-    fn fixed_chain(&mut self, chain: &ChainRules) {
+    fn fixed_chain(&mut self, chain: &IptablesChainRules) {
         self.rules.add(chain.table, chain.rules.len());
         if !self.has_chain(chain.table, chain.name, &chain.rules) {
             let section = self.writer.section(chain.table);
@@ -105,11 +108,11 @@ impl<'a> Full<'a> {
     }
 
     /// A chain where others have rules too.
-    fn common_chain(&mut self, chain: &ChainRules) {
+    fn common_chain(&mut self, chain: &IptablesChainRules) {
         self.rules.add(chain.table, chain.rules.len());
         let found = self.kernel.chain(chain.table, chain.name);
         let section = self.writer.section(chain.table);
-        self.spelling.complete(chain, found, section);
+        self.added_rules.complete(chain, found, section);
     }
 
     fn has_chain(&self, table: TableName, name: &str, rules: &[String]) -> bool {
@@ -139,14 +142,14 @@ impl<'a> Full<'a> {
 
     /// A port's rules with comments that name endpoints, where they are left out now, or the other way round.
     fn in_other_size(&self, port: &ServicePort) -> PortRules {
-        let context = Context {
+        let context = IptablesContext {
             is_large: !self.context.is_large,
             ..self.context.clone()
         };
         port_rules(port, &context)
     }
 
-    fn shared_chain(&mut self, chain: Shared, wanted: Wanted) {
+    fn shared_chain(&mut self, chain: SharedChain, wanted: DesiredChain) {
         self.rules.add(chain.table(), wanted.len());
         let found = self.kernel.chain(chain.table(), chain.name());
         let may_go = |rule: &str| {
@@ -156,11 +159,11 @@ impl<'a> Full<'a> {
         };
         let edit = match found {
             Some(found) if self.is_trusted => wanted.compare(&found.rules, may_go),
-            _ => Edit::Rewrite(Vec::new()),
+            _ => ChainEdit::Rewrite(Vec::new()),
         };
         match edit {
-            Edit::Single(changes) => self.writer.edit(chain, &changes),
-            Edit::Rewrite(kept) => {
+            ChainEdit::Single(changes) => self.writer.edit(chain, &changes),
+            ChainEdit::Rewrite(kept) => {
                 let section = self.writer.section(chain.table());
                 section.fill(chain.name(), &wanted.rules(kept));
             }
@@ -169,11 +172,11 @@ impl<'a> Full<'a> {
 
     /// The ways in, at the head of the built-in chains. Not moved if they are there: others may have put theirs before on purpose.
     fn jumps(&mut self) {
-        for jump in base::jumps(self.context) {
+        for jump in base_chains::jumps(self.context) {
             self.rules.add(jump.table, 1);
             let found = self.kernel.chain(jump.table, jump.from);
             let is_there = found.is_some_and(|found| found.has(&jump.rule))
-                || (self.spelling).explains(jump.table, jump.from, found, &jump.rule);
+                || (self.added_rules).explains(jump.table, jump.from, found, &jump.rule);
             if !is_there {
                 let section = self.writer.section(jump.table);
                 section.insert(jump.from, &jump.rule);

@@ -18,7 +18,7 @@ pub(in crate::plan) const FORWARD: &str = "KUBE-FORWARD";
 pub(in crate::plan) const FIREWALL: &str = "KUBE-FIREWALL";
 pub(in crate::plan) const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 
-/// The empty chain whose absence tells that somebody removed everything.
+/// The empty canary chain: if it is missing, another process flushed the tables.
 pub const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// The built-in chains that lead into ours, and ours that have fixed names.
@@ -64,7 +64,7 @@ pub fn is_own_chain(table: &str, name: &str) -> bool {
 pub(super) struct PortNames {
     /// `namespace/name:port`, as comments have it.
     pub(super) port: String,
-    /// What tells the chains of one port from those of another.
+    /// The hash that makes chain names of a port unique.
     hash: String,
 }
 
@@ -75,12 +75,12 @@ impl PortNames {
         Self { port, hash }
     }
 
-    /// Picks among all endpoints in the cluster.
+    /// Selects among all endpoints in the cluster.
     pub(super) fn cluster(&self) -> String {
         format!("KUBE-SVC-{}", self.hash)
     }
 
-    /// Picks among endpoints on this node.
+    /// Selects among endpoints on this node.
     pub(super) fn local(&self) -> String {
         format!("KUBE-SVL-{}", self.hash)
     }

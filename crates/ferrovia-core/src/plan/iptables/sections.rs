@@ -3,7 +3,7 @@
 //! The nft tool's time grows with the square of what is in one transaction, the legacy tool loads the whole table for each. So a plan is written
 //! in an order that is right at every point between two services, and this decides where it is really cut.
 
-use crate::dialect::iptables::{Commits, Section, TableName};
+use crate::dialect::iptables::{Commits, RestoreSection, TableName};
 
 /// About so many rules are written in one transaction, where there may be several: those of 150 services with two endpoints.
 ///
@@ -17,8 +17,8 @@ const REMOVALS: usize = 500;
 #[derive(Debug)]
 pub(super) struct Sections {
     commits: Commits,
-    done: Vec<Section>,
-    open: Section,
+    done: Vec<RestoreSection>,
+    open: RestoreSection,
     /// Rules in the open one.
     rules: usize,
 }
@@ -28,13 +28,13 @@ impl Sections {
         Self {
             commits,
             done: Vec::new(),
-            open: Section::new(table),
+            open: RestoreSection::new(table),
             rules: 0,
         }
     }
 
     /// The one that is being written.
-    pub(super) fn open(&mut self) -> &mut Section {
+    pub(super) fn open(&mut self) -> &mut RestoreSection {
         &mut self.open
     }
 
@@ -69,7 +69,7 @@ impl Sections {
         }
     }
 
-    pub(super) fn finish(self) -> Vec<Section> {
+    pub(super) fn finish(self) -> Vec<RestoreSection> {
         let mut all = self.done;
         all.push(self.open);
         all
@@ -77,7 +77,7 @@ impl Sections {
 
     fn cut(&mut self) {
         if self.commits == Commits::Many {
-            let next = Section::new(self.open.table());
+            let next = RestoreSection::new(self.open.table());
             self.done.push(std::mem::replace(&mut self.open, next));
             self.rules = 0;
         }

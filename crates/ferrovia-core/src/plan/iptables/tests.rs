@@ -1,4 +1,4 @@
-//! The planner against the stand-in kernel: any chain of changes ends where one full plan would, and nobody else's rules are harmed.
+//! The planner against the simulated kernel: any sequence of changes ends where one full plan would, and foreign rules stay.
 
 mod random;
 
@@ -8,21 +8,21 @@ use std::sync::Arc;
 use super::*;
 use crate::desired::{Endpoint, NoEndpoints, NodePortAddresses, NodeRules};
 use crate::dialect::iptables::Commits;
-use crate::dialect::iptables::sim::Sim;
+use crate::dialect::iptables::sim::IptablesSim;
 use crate::model::{Algorithm, PortKey};
 use crate::testing::ports::{self, endpoint, node, port as service};
 
 /// A node whose kernel is the stand-in.
-struct Lab {
+struct IptablesHarness {
     desired: Desired,
     options: IptablesOptions,
     planner: IptablesPlanner,
-    sim: Sim,
+    sim: IptablesSim,
 }
 
-impl Lab {
-    /// On a machine where somebody else has rules.
-    fn on(sim: Sim, options: IptablesOptions) -> Self {
+impl IptablesHarness {
+    /// On a machine with foreign rules.
+    fn on(sim: IptablesSim, options: IptablesOptions) -> Self {
         let desired = ports::nothing(Family::V4, node());
         Self {
             desired,
@@ -33,13 +33,13 @@ impl Lab {
     }
 
     fn new() -> Self {
-        let mut lab = Self::on(Sim::default(), IptablesOptions::default());
-        lab.full(Found::Adopt);
+        let mut lab = Self::on(IptablesSim::default(), IptablesOptions::default());
+        lab.full(ObservedPolicy::Adopt);
         lab
     }
 
-    fn full(&mut self, found: Found) -> Restore {
-        let observed = Observed {
+    fn full(&mut self, found: ObservedPolicy) -> Restore {
+        let observed = IptablesObserved {
             save: self.sim.save(),
         };
         let plan = self.planner.full(&self.desired, &observed, found);
@@ -55,7 +55,7 @@ impl Lab {
     /// A new process over what is there.
     fn restart(&mut self) -> Restore {
         self.planner = IptablesPlanner::new(Family::V4, self.options);
-        self.full(Found::Adopt)
+        self.full(ObservedPolicy::Adopt)
     }
 
     fn change(
@@ -64,7 +64,7 @@ impl Lab {
         node: Option<NodeRules>,
     ) -> Restore {
         let delta = ports::change(&mut self.desired, changes, node);
-        let plan = self.planner.partial(&self.desired, &delta);
+        let plan = self.planner.incremental(&self.desired, &delta);
         self.write(&plan);
         plan
     }
@@ -83,7 +83,7 @@ impl Lab {
         for table in ["filter", "nat", "mangle"] {
             for (chain, rules) in self.sim.chains(table) {
                 let mut rules = rules.clone();
-                if Shared::ALL.iter().any(|shared| shared.name() == chain) {
+                if SharedChain::ALL.iter().any(|shared| shared.name() == chain) {
                     let last = rules.last().cloned();
                     assert_eq!(
                         (table, chain.as_str()) == ("nat", "KUBE-SERVICES"),
@@ -98,9 +98,9 @@ impl Lab {
     }
 
     fn fresh(&self) -> Self {
-        let mut fresh = Self::on(Sim::default(), self.options);
+        let mut fresh = Self::on(IptablesSim::default(), self.options);
         fresh.desired = self.desired.clone();
-        fresh.full(Found::Adopt);
+        fresh.full(ObservedPolicy::Adopt);
         fresh
     }
 
@@ -115,7 +115,7 @@ impl Lab {
 
 #[test]
 fn a_change_writes_only_what_it_changes() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     for n in 1..=9 {
         lab.set(service(n, &[endpoint(n, 1)]));
     }
@@ -149,7 +149,7 @@ fn a_change_writes_only_what_it_changes() {
 
 #[test]
 fn a_service_that_goes_leaves_nothing() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     let empty = lab.sim.save();
     lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
     let plan = lab.remove(1);
@@ -159,7 +159,7 @@ fn a_service_that_goes_leaves_nothing() {
 
 #[test]
 fn refusals_come_before_the_way_to_endpoints_goes_and_go_after_it_has_come() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     lab.set(service(1, &[]));
     let tables =
         |plan: &Restore| -> Vec<_> { plan.sections().iter().map(|s| s.table().as_str()).collect() };
@@ -190,13 +190,13 @@ fn node_ports_answer_on_those_loopback_addresses_that_are_in_range() {
             localhost_node_ports,
             ..IptablesOptions::default()
         };
-        let mut lab = Lab::on(Sim::default(), options);
+        let mut lab = IptablesHarness::on(IptablesSim::default(), options);
         lab.desired.node = Arc::new(NodeRules {
             node_ports: addresses(&["198.51.100.10"]),
             health_checks: addresses(&[in_range, &["198.51.100.10"]].concat()),
             ..node()
         });
-        lab.full(Found::Adopt);
+        lab.full(ObservedPolicy::Adopt);
         let mut chains = lab.sim.chains("nat");
         let (_, rules) = chains.find(|(name, _)| *name == "KUBE-SERVICES").unwrap();
         let mut found: Vec<&str> = rules
@@ -236,8 +236,8 @@ fn rules_are_as_many_as_kube_proxys() {
     ] {
         let eps: Vec<_> = (1..=endpoints).map(|n| endpoint(n, 1)).collect();
         let counts = |make: &dyn Fn(u8, &[Endpoint]) -> ServicePort| {
-            let mut lab = Lab::on(Sim::default(), options);
-            lab.full(Found::Adopt);
+            let mut lab = IptablesHarness::on(IptablesSim::default(), options);
+            lab.full(ObservedPolicy::Adopt);
             for n in 1..=services {
                 lab.set(make(n, &eps));
             }
@@ -250,7 +250,7 @@ fn rules_are_as_many_as_kube_proxys() {
 
 #[test]
 fn restart_with_an_unchanged_cluster_writes_nothing() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     for n in 1..=6 {
         let mut port = service(n, &[endpoint(n, 1), endpoint(9, 2)]);
         port.affinity = (n % 2 == 0).then_some(600);
@@ -262,7 +262,7 @@ fn restart_with_an_unchanged_cluster_writes_nothing() {
 
 #[test]
 fn damage_is_repaired_and_nothing_else_is_written() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     for n in 1..=3 {
         lab.set(service(n, &[endpoint(1, 1), endpoint(2, 1)]));
     }
@@ -277,19 +277,19 @@ fn damage_is_repaired_and_nothing_else_is_written() {
     ];
     for damage in damage {
         lab.sim.restore(&damage).unwrap();
-        let plan = lab.full(Found::Adopt);
+        let plan = lab.full(ObservedPolicy::Adopt);
         assert_eq!(lab.meaning(), whole, "{damage}{plan}");
         assert!(plan.to_string().lines().count() < 16, "{plan}");
     }
 }
 
 #[test]
-fn rules_of_others_stay_and_chains_they_hold_are_only_emptied() {
+fn foreign_rules_stay_and_chains_they_reference_are_only_flushed() {
     let foreign = "*nat\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\n:KUBE-FW-home - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]\n\
         -A PREROUTING -j MINE\n-A MINE -j KUBE-SVC-AAAAAAAAAAAAAAAA\n-A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-AAAAAAAAAAAAAAAA\nCOMMIT\n\
         *filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -s 192.0.2.1/32 -j DROP\nCOMMIT\n";
-    let mut lab = Lab::on(Sim::load(foreign), IptablesOptions::default());
-    let plan = lab.full(Found::Adopt);
+    let mut lab = IptablesHarness::on(IptablesSim::load(foreign), IptablesOptions::default());
+    let plan = lab.full(ObservedPolicy::Adopt);
     assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
     let chain = |table, name| lab.sim.chain(table, name).map(|rules| rules.join("\n"));
     assert_eq!(
@@ -311,13 +311,13 @@ fn rules_of_others_stay_and_chains_they_hold_are_only_emptied() {
 }
 
 #[test]
-fn somebody_elses_rules_in_chains_of_our_names_are_told_and_go() {
+fn foreign_rules_in_our_chains_are_reported_and_removed() {
     let foreign = "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\n\
         -A KUBE-SERVICES -p tcp -m tcp --dport 22 -j RETURN\n-A KUBE-SERVICES -d 10.0.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA\n\
         -A KUBE-SVC-AAAAAAAAAAAAAAAA -j REDIRECT --to-ports 1\nCOMMIT\n\
         *filter\n:KUBE-SERVICES - [0:0]\n-A KUBE-SERVICES -m comment --comment mine -j DROP\nCOMMIT\n";
-    let mut lab = Lab::on(Sim::load(foreign), IptablesOptions::default());
-    let plan = lab.full(Found::Adopt);
+    let mut lab = IptablesHarness::on(IptablesSim::load(foreign), IptablesOptions::default());
+    let plan = lab.full(ObservedPolicy::Adopt);
     assert_eq!(plan.notes.len(), 3, "{:?}", plan.notes);
     assert!(
         plan.notes[1].contains("--dport 22 -j RETURN"),
@@ -325,7 +325,7 @@ fn somebody_elses_rules_in_chains_of_our_names_are_told_and_go() {
         plan.notes
     );
     assert_eq!(lab.meaning(), lab.fresh().meaning());
-    // Rules of services of another time are a kube-proxy's, and ours are no strangers.
+    // Rules of unknown services are a kube-proxy's, and ours are not foreign.
     lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
     lab.set(ServicePort {
         source_ranges: Box::new(["192.0.2.0/24".parse().unwrap()]),
@@ -339,8 +339,8 @@ fn somebody_elses_rules_in_chains_of_our_names_are_told_and_go() {
 }
 
 #[test]
-fn what_is_unknown_is_kept_while_not_all_is_known() {
-    let mut lab = Lab::new();
+fn rules_of_unknown_services_are_kept_while_objects_are_missing() {
+    let mut lab = IptablesHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     lab.set(ServicePort {
         source_ranges: Box::new(["192.0.2.0/24".parse().unwrap()]),
@@ -351,28 +351,28 @@ fn what_is_unknown_is_kept_while_not_all_is_known() {
         .ports
         .retain(|key, _| key.service.name() == "s1");
     lab.planner = IptablesPlanner::new(Family::V4, lab.options);
-    let plan = lab.full(Found::Keep);
+    let plan = lab.full(ObservedPolicy::KeepUnknown);
     assert!(plan.is_empty(), "{plan}");
-    // So much is wrong that a chain is made anew; what is unknown is in it all the same.
+    // So much differs that a chain is rewritten; rules of unknown services are kept.
     lab.sim
         .restore(&format!(
             "*nat\n{}COMMIT\n",
             "-A KUBE-SERVICES -j RETURN\n".repeat(40)
         ))
         .unwrap();
-    lab.full(Found::Keep);
+    lab.full(ObservedPolicy::KeepUnknown);
     assert_eq!(lab.meaning(), whole);
     // All is known: what is left over goes.
-    lab.full(Found::Adopt);
+    lab.full(ObservedPolicy::Adopt);
     assert_eq!(lab.meaning(), lab.fresh().meaning());
 }
 
 #[test]
 fn replacing_writes_everything() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     let whole = lab.meaning();
-    let plan = lab.full(Found::Replace).to_string();
+    let plan = lab.full(ObservedPolicy::Replace).to_string();
     assert_eq!(lab.meaning(), whole);
     for chain in ["KUBE-SERVICES", "KUBE-MARK-MASQ", "KUBE-FORWARD"] {
         assert!(plan.contains(&format!(":{chain} - [0:0]")), "{plan}");
@@ -381,12 +381,12 @@ fn replacing_writes_everything() {
 
 #[test]
 fn services_without_endpoints_can_be_dropped_by_a_mark() {
-    let mut lab = Lab::on(Sim::default(), IptablesOptions::default());
+    let mut lab = IptablesHarness::on(IptablesSim::default(), IptablesOptions::default());
     lab.desired.node = Arc::new(NodeRules {
         no_endpoints: NoEndpoints::Drop,
         ..node()
     });
-    lab.full(Found::Adopt);
+    lab.full(ObservedPolicy::Adopt);
     lab.set(service(1, &[]));
     let rules = |table, chain| lab.sim.chain(table, chain).unwrap().join("\n");
     assert_eq!(
@@ -413,7 +413,7 @@ fn services_without_endpoints_can_be_dropped_by_a_mark() {
 
 #[test]
 fn crossing_into_a_large_cluster_rewrites_nothing_that_stays() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     let crowd = |n: u8| {
         let eps: Vec<_> = (1..=255u8)
@@ -428,7 +428,7 @@ fn crossing_into_a_large_cluster_rewrites_nothing_that_stays() {
         (10..14).map(|n| (crowd(n).key, Some(crowd(n)))).collect(),
         None,
     );
-    let plan = lab.full(Found::Adopt);
+    let plan = lab.full(ObservedPolicy::Adopt);
     assert!(plan.is_empty(), "{plan}");
     let svc = names::PortNames::new(&crowd(10).key).cluster();
     assert!(
@@ -453,23 +453,23 @@ fn a_big_change_is_cut_for_the_nft_tool_only() {
             commits,
             ..IptablesOptions::default()
         };
-        let mut lab = Lab::on(Sim::default(), options);
+        let mut lab = IptablesHarness::on(IptablesSim::default(), options);
         let many = (1..=250).map(|n| service(n, &[endpoint(1, 1), endpoint(2, 1)]));
         lab.desired.ports = many
             .map(|port| (port.key.clone(), Arc::new(port)))
             .collect();
-        let plan = lab.full(Found::Adopt);
+        let plan = lab.full(ObservedPolicy::Adopt);
         let sections = plan
             .sections()
             .iter()
             .filter(|section| section.table().as_str() == "nat");
         assert_eq!(sections.count() == 1, few);
         let ports = std::mem::take(&mut lab.desired.ports);
-        lab.full(Found::Adopt);
+        lab.full(ObservedPolicy::Adopt);
         assert_eq!(lab.meaning(), lab.fresh().meaning());
         // The same piece by piece.
         lab.desired.ports = ports;
-        lab.full(Found::Adopt);
+        lab.full(ObservedPolicy::Adopt);
         lab.change(
             (1..=250).map(|n| (service(n, &[]).key, None)).collect(),
             None,
@@ -479,30 +479,32 @@ fn a_big_change_is_cut_for_the_nft_tool_only() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_once() {
-    let mut lab = Lab::on(Sim::default(), IptablesOptions::default());
+fn unsupported_options_are_reported_once() {
+    let mut lab = IptablesHarness::on(IptablesSim::default(), IptablesOptions::default());
     let hashed = |n| ServicePort {
         algorithm: Algorithm::SourceHash,
         ..service(n, &[endpoint(1, 1)])
     };
     lab.desired.ports.insert(hashed(1).key, Arc::new(hashed(1)));
-    assert_eq!(lab.full(Found::Adopt).notes.len(), 1);
-    assert_eq!(lab.full(Found::Adopt).notes.len(), 0);
+    assert_eq!(lab.full(ObservedPolicy::Adopt).notes.len(), 1);
+    assert_eq!(lab.full(ObservedPolicy::Adopt).notes.len(), 0);
     assert_eq!(lab.set(hashed(2)).notes.len(), 1);
 }
 
 #[test]
-fn a_tool_that_spells_differently_gets_no_second_jump() {
-    let mut lab = Lab::new();
+fn a_tool_that_prints_rules_differently_gets_no_second_jump() {
+    let mut lab = IptablesHarness::new();
     let mut jumps = Vec::new();
     for _ in 0..3 {
         let save = lab
             .sim
             .save()
             .replace("-m conntrack --ctstate", "-m state --state");
-        let plan = lab
-            .planner
-            .full(&lab.desired, &Observed { save }, Found::Adopt);
+        let plan = lab.planner.full(
+            &lab.desired,
+            &IptablesObserved { save },
+            ObservedPolicy::Adopt,
+        );
         lab.write(&plan);
         let input = lab.sim.chain("filter", "INPUT").unwrap();
         jumps.push((
@@ -515,13 +517,13 @@ fn a_tool_that_spells_differently_gets_no_second_jump() {
     lab.sim
         .restore("*filter\n:INPUT - [0:0]\nCOMMIT\n")
         .unwrap();
-    lab.full(Found::Adopt);
+    lab.full(ObservedPolicy::Adopt);
     assert_eq!(lab.sim.chain("filter", "INPUT").unwrap().len(), 4);
 }
 
 #[test]
 fn other_addresses_of_the_node_change_nothing() {
-    let mut lab = Lab::new();
+    let mut lab = IptablesHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     let moved = NodeRules {
         addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),

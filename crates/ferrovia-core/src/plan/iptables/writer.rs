@@ -2,47 +2,47 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::base;
-use super::context::Context;
+use super::base_chains;
+use super::context::IptablesContext;
 use super::sections::Sections;
-use super::service::{PortRules, port_rules};
-use super::shared::{Changes, Shared};
+use super::service_rules::{PortRules, port_rules};
+use super::shared_chains::{RuleChanges, SharedChain};
 use crate::desired::ServicePort;
-use crate::dialect::iptables::{Restore, RuleCount, Section, TableName};
+use crate::dialect::iptables::{Restore, RestoreSection, RuleCount, TableName};
 
 /// Sections that are right at every moment between them.
-pub(super) struct Writer {
-    mangle: Section,
-    filter: Section,
+pub(super) struct IptablesWriter {
+    mangle: RestoreSection,
+    filter: RestoreSection,
     nat: Sections,
     /// Chains to remove when nothing leads to them any more.
     gone: Vec<String>,
     /// Chains to empty then, because rules of others lead to them.
     held: Vec<String>,
     /// What is removed from filter, after nat is as it should be.
-    filter_gone: Section,
+    filter_gone: RestoreSection,
     /// How many rules of ours there are once all is written.
     in_force: RuleCount,
     notes: Vec<String>,
 }
 
-impl Writer {
+impl IptablesWriter {
     /// Nothing to write yet, where there are so many rules of ours.
-    pub(super) fn new(context: &Context, in_force: RuleCount) -> Self {
+    pub(super) fn new(context: &IptablesContext, in_force: RuleCount) -> Self {
         Self {
-            mangle: Section::new(TableName::Mangle),
-            filter: Section::new(TableName::Filter),
+            mangle: RestoreSection::new(TableName::Mangle),
+            filter: RestoreSection::new(TableName::Filter),
             nat: Sections::new(TableName::Nat, context.options.commits),
             gone: Vec::new(),
             held: Vec::new(),
-            filter_gone: Section::new(TableName::Filter),
+            filter_gone: RestoreSection::new(TableName::Filter),
             in_force,
             notes: Vec::new(),
         }
     }
 
     /// Where additions to a table go.
-    pub(super) fn section(&mut self, table: TableName) -> &mut Section {
+    pub(super) fn section(&mut self, table: TableName) -> &mut RestoreSection {
         match table {
             TableName::Filter => &mut self.filter,
             TableName::Nat => self.nat.open(),
@@ -51,7 +51,7 @@ impl Writer {
     }
 
     /// Changes a shared chain.
-    pub(super) fn edit(&mut self, chain: Shared, changes: &Changes) {
+    pub(super) fn edit(&mut self, chain: SharedChain, changes: &RuleChanges) {
         let table = chain.table();
         self.in_force
             .add(table, changes.insert.len() + changes.append.len());
@@ -66,35 +66,35 @@ impl Writer {
     }
 
     /// Changes the fixed chains to what other settings make of them.
-    pub(super) fn change_base(&mut self, old: &Context, new: &Context) {
-        let before = base::fixed_chains(old);
+    pub(super) fn change_base(&mut self, old: &IptablesContext, new: &IptablesContext) {
+        let before = base_chains::fixed_chains(old);
         for chain in &before {
             self.in_force.remove(chain.table, chain.rules.len());
         }
-        for chain in base::fixed_chains(new) {
+        for chain in base_chains::fixed_chains(new) {
             self.in_force.add(chain.table, chain.rules.len());
             if !before.contains(&chain) {
                 self.section(chain.table).fill(chain.name, &chain.rules);
             }
         }
-        let (before, after) = (base::tail(old), base::tail(new));
+        let (before, after) = (base_chains::tail(old), base_chains::tail(new));
         if before != after {
-            let changes = Changes {
+            let changes = RuleChanges {
                 append: after,
                 delete: before,
-                ..Changes::default()
+                ..RuleChanges::default()
             };
-            self.edit(Shared::NatServices, &changes);
+            self.edit(SharedChain::NatServices, &changes);
         }
     }
 
     /// Changes a service port's rules; it appears or goes if there is no old or no new state.
     pub(super) fn change_port(
         &mut self,
-        old: Option<(&ServicePort, &Context)>,
-        new: Option<(&ServicePort, &Context)>,
+        old: Option<(&ServicePort, &IptablesContext)>,
+        new: Option<(&ServicePort, &IptablesContext)>,
     ) {
-        let rules = |state: Option<(&ServicePort, &Context)>| {
+        let rules = |state: Option<(&ServicePort, &IptablesContext)>| {
             state.map_or_else(PortRules::default, |(port, context)| {
                 port_rules(port, context)
             })
@@ -102,8 +102,8 @@ impl Writer {
         let (old, new) = (rules(old), rules(new));
         self.in_force.remove(TableName::Nat, old.own_rules());
         self.in_force.add(TableName::Nat, new.own_rules());
-        for chain in Shared::ALL {
-            self.edit(chain, &Changes::between(&old.of(chain), &new.of(chain)));
+        for chain in SharedChain::ALL {
+            self.edit(chain, &RuleChanges::between(&old.of(chain), &new.of(chain)));
         }
         let mut before: HashMap<String, Vec<String>> = old.chains.into_iter().collect();
         for (name, rules) in &new.chains {
@@ -134,11 +134,10 @@ impl Writer {
         self.gone.extend(owned(gone));
         self.held.extend(owned(held));
         self.notes.extend(held.iter().map(|chain| {
-            format!("the chain {chain} belongs to no service; it is emptied but stays, because somebody else's rule leads to it")
+            format!("flushing the stale chain {chain} but keeping it, because a foreign rule jumps to it")
         }));
     }
 
-    /// The plan.
     pub(super) fn finish(mut self) -> Restore {
         self.nat.remove_chains(&self.held, &self.gone);
         let mut plan = Restore::default();

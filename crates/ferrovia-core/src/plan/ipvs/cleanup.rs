@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::owned::Owned;
-use super::plan::{AddressOp, IpvsPlan, Observed, Step};
+use super::ownership::ServerOwnership;
+use super::plan::{AddressOp, IpvsObserved, IpvsPlan, IpvsStep};
 use super::rules::{FILTER, LOAD_BALANCER, NODE_PORT, OUT_FILTER, POLICY, SOURCE_RANGES};
-use super::sets::{SetId, swap_name};
-use crate::dialect::ipset::{self, SetName};
-use crate::dialect::iptables::{Restore, SavedRule, Section, Table, TableName, parse};
+use super::sets::{IpvsSetId, swap_name};
+use crate::dialect::ipset::{self, IpsetName};
+use crate::dialect::iptables::{Restore, RestoreSection, SavedRule, SavedTable, TableName, parse};
 use crate::dialect::ipvs;
 use crate::family::Family;
 
@@ -28,20 +28,26 @@ const CHAINS: [(TableName, &str); 7] = [
 /// while it is there, something may be left to do.
 ///
 /// The chains that other modes have too stay with their jumps, KUBE-SERVICES for example: another mode may serve with them already. What
-/// node ports answer on must be known to tell their servers from others. Both families are to be cleaned up, also where one is not in
+/// node ports answer on must be known to identify their servers. Both families are to be cleaned up, also where one is not in
 /// use, for the device is one and kube-proxy forgets the sets of IPv6.
-pub fn cleanup(family: Family, observed: &Observed, node_addresses: &BTreeSet<IpAddr>) -> IpvsPlan {
+pub fn cleanup(
+    family: Family,
+    observed: &IpvsObserved,
+    node_addresses: &BTreeSet<IpAddr>,
+) -> IpvsPlan {
     let mut plan = IpvsPlan::default();
     let mut push = |is_needed: bool, step| {
         if is_needed {
             plan.steps.push(step);
         }
     };
-    let owned = Owned::new(observed, node_addresses);
+    let owned = ServerOwnership::new(observed, node_addresses);
     let servers = observed.servers.keys();
     let servers = servers.filter(|key| Family::of(key.address) == family && owned.has(key));
-    let servers: Vec<_> = servers.map(|key| ipvs::Op::DeleteServer(*key)).collect();
-    let mut removal = Removal::new(family);
+    let servers: Vec<_> = servers
+        .map(|key| ipvs::IpvsOp::DeleteServer(*key))
+        .collect();
+    let mut removal = IpvsCleanup::new(family);
     for table in parse(&observed.rules.save) {
         removal.table(&table);
     }
@@ -50,32 +56,35 @@ pub fn cleanup(family: Family, observed: &Observed, node_addresses: &BTreeSet<Ip
         .iter()
         .filter(|set| observed.sets.contains_key(set));
     let (held, gone): (Vec<_>, Vec<_>) = sets.partition(|set| removal.held.contains(set.as_str()));
-    let destroyed: Vec<_> = gone.into_iter().cloned().map(ipset::Op::Destroy).collect();
+    let destroyed: Vec<_> = gone
+        .into_iter()
+        .cloned()
+        .map(ipset::IpsetOp::Destroy)
+        .collect();
     let addresses = observed.addresses.iter().copied();
     let addresses: Vec<_> = addresses.map(AddressOp::Unbind).collect();
 
-    push(!addresses.is_empty(), Step::Addresses(addresses));
-    push(!servers.is_empty(), Step::Servers(servers));
-    push(!removal.rules.is_empty(), Step::Rules(removal.rules));
-    push(!destroyed.is_empty(), Step::Sets(destroyed));
-    push(observed.device, Step::NoDevice);
-    let note = |set| format!("the set {set} stays, because somebody else's rule looks into it");
+    push(!addresses.is_empty(), IpvsStep::Addresses(addresses));
+    push(!servers.is_empty(), IpvsStep::Servers(servers));
+    push(!removal.rules.is_empty(), IpvsStep::Rules(removal.rules));
+    push(!destroyed.is_empty(), IpvsStep::Sets(destroyed));
+    push(observed.device, IpvsStep::NoDevice);
+    let note = |set| format!("keeping the set {set}, because a foreign rule matches it");
     plan.notes.extend(held.into_iter().map(note));
     plan
 }
 
 /// What goes from the tables.
-struct Removal {
-    /// Our sets.
-    sets: BTreeSet<SetName>,
+struct IpvsCleanup {
+    sets: BTreeSet<IpsetName>,
     rules: Restore,
     /// Names of sets that rules of others look into.
     held: BTreeSet<String>,
 }
 
-impl Removal {
+impl IpvsCleanup {
     fn new(family: Family) -> Self {
-        let sets = SetId::ALL.map(|set| set.name(family));
+        let sets = IpvsSetId::ALL.map(|set| set.name(family));
         Self {
             sets: sets.into_iter().chain([swap_name(family)]).collect(),
             rules: Restore::default(),
@@ -83,7 +92,7 @@ impl Removal {
         }
     }
 
-    fn table(&mut self, table: &Table<'_>) {
+    fn table(&mut self, table: &SavedTable<'_>) {
         let mut known = TableName::ALL.into_iter();
         let Some(name) = known.find(|name| name.as_str() == table.name) else {
             // Nothing is ours there, but rules may look into our sets.
@@ -99,7 +108,7 @@ impl Removal {
             .map(|(_, chain)| *chain)
             .collect();
         let built_in = table.built_in();
-        let mut section = Section::new(name);
+        let mut section = RestoreSection::new(name);
         // Chains that rules of others lead to.
         let mut held: BTreeSet<String> = BTreeSet::new();
         for rule in table.rules.iter().filter(|rule| !own.contains(&rule.chain)) {
@@ -132,7 +141,7 @@ impl Removal {
         let mut words = rule.args.split(' ');
         let mut found = Vec::new();
         while words.any(|word| word == "--match-set") {
-            let name = words.next().and_then(SetName::new);
+            let name = words.next().and_then(IpsetName::new);
             let ours = name.filter(|name| self.sets.contains(name));
             found.extend(ours.map(|name| name.to_string()));
         }
@@ -140,6 +149,6 @@ impl Removal {
     }
 }
 
-fn has_chain(table: &Table<'_>, name: &str) -> bool {
+fn has_chain(table: &SavedTable<'_>, name: &str) -> bool {
     table.chains.iter().any(|chain| chain.name == name)
 }

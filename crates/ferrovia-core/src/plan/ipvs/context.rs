@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::desired::{NodePortAddresses, NodeRules};
 use crate::family::Family;
 use crate::model::{Protocol, Scheduler};
-use crate::plan::listed::Listed;
+use crate::plan::node_address_frontends::NodeAddressFrontends;
 
 /// What is asked of the mode, and what the kernel can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,23 +46,23 @@ impl IpvsOptions {
 
 /// What everything that is written depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Context {
+pub(super) struct IpvsContext {
     pub(super) family: Family,
     pub(super) options: IpvsOptions,
     pub(super) node: NodeRules,
     /// Servers at the node's own addresses that are of Services which list such an address. They go before node ports of the same number.
-    pub(super) listed: Listed,
+    pub(super) node_address_frontends: NodeAddressFrontends,
 }
 
-impl Context {
+impl IpvsContext {
     pub(super) fn new(
         family: Family,
         options: &IpvsOptions,
         node: &NodeRules,
-        listed: Listed,
+        node_address_frontends: NodeAddressFrontends,
     ) -> Self {
         Self {
-            listed,
+            node_address_frontends,
             family,
             options: options.clone(),
             node: NodeRules {
@@ -90,7 +90,7 @@ impl Context {
     ) -> impl Iterator<Item = SocketAddr> {
         let addresses = self.node_port_addresses().iter();
         let all = addresses.map(move |address| SocketAddr::new(*address, port));
-        all.filter(move |at| !self.listed.has(*at, protocol))
+        all.filter(move |at| !self.node_address_frontends.has(*at, protocol))
     }
 
     /// An address of the node is in a range.

@@ -1,48 +1,48 @@
-//! Everything that is wanted, compared with everything that is there.
+//! Compares the desired state with the observed state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::context::Context;
-use super::owned::Owned;
-use super::plan::{Observed, Step};
+use super::context::IpvsContext;
+use super::ownership::ServerOwnership;
+use super::plan::{IpvsObserved, IpvsStep};
 use super::rules::{self, OUT_FILTER, is_own_chain};
-use super::sets::{SetId, swap_name};
-use super::state::{State, Turned, Virtual};
-use super::writer::Writer;
-use crate::dialect::ipset::{self, Entry, Kind, MAX_ENTRIES, Set};
+use super::service_state::{RefCountChanges, ServiceState, Virtual};
+use super::sets::{IpvsSetId, swap_name};
+use super::writer::IpvsWriter;
+use crate::dialect::ipset::{self, IpsetEntry, IpsetType, MAX_ENTRIES, ObservedIpset};
 use crate::dialect::iptables::{
-    Restore, SavedRule, Section, TableName, canonical, is_hashed_name, leftovers_besides,
+    Restore, RestoreSection, SavedRule, TableName, canonical, is_hashed_name, leftovers_besides,
 };
-use crate::dialect::ipvs::ServerKey;
-use crate::plan::Found;
-use crate::plan::iptables::base::ChainRules;
-use crate::plan::iptables::kernel::Kernel;
+use crate::dialect::ipvs::VirtualServerKey;
+use crate::plan::ObservedPolicy;
+use crate::plan::iptables::added_rules::AddedRules;
+use crate::plan::iptables::base_chains::IptablesChainRules;
 use crate::plan::iptables::names::SERVICES;
-use crate::plan::iptables::spelling::Spelling;
+use crate::plan::iptables::observed::ObservedTables;
 
 /// The entries of each set.
-type Entries = BTreeMap<SetId, BTreeSet<Entry>>;
+type SetEntries = BTreeMap<IpvsSetId, BTreeSet<IpsetEntry>>;
 
 /// A comparison under way.
-pub(super) struct Full<'a> {
-    context: &'a Context,
-    observed: &'a Observed,
-    found: Found,
-    kernel: Kernel<'a>,
-    /// Sets with our names that hold something else. Nothing can be done with them but to begin anew.
-    wrong: Vec<SetId>,
-    spelling: &'a mut Spelling,
-    writer: Writer,
+pub(super) struct IpvsFullPlan<'a> {
+    context: &'a IpvsContext,
+    observed: &'a IpvsObserved,
+    found: ObservedPolicy,
+    kernel: ObservedTables<'a>,
+    /// Sets with our names but another type. They can only be destroyed and recreated.
+    wrong: Vec<IpvsSetId>,
+    added_rules: &'a mut AddedRules,
+    writer: IpvsWriter,
 }
 
-impl<'a> Full<'a> {
+impl<'a> IpvsFullPlan<'a> {
     pub(super) fn new(
-        context: &'a Context,
-        observed: &'a Observed,
-        found: Found,
-        spelling: &'a mut Spelling,
+        context: &'a IpvsContext,
+        observed: &'a IpvsObserved,
+        found: ObservedPolicy,
+        added_rules: &'a mut AddedRules,
     ) -> Self {
-        let is_wrong = |set: &SetId| {
+        let is_wrong = |set: &IpvsSetId| {
             let there = observed.sets.get(&set.name(context.family));
             there.is_some_and(|there| there.kind != Some(set.kind(context.family)))
         };
@@ -50,15 +50,15 @@ impl<'a> Full<'a> {
             context,
             observed,
             found,
-            kernel: Kernel::read(&observed.rules),
-            wrong: SetId::ALL.into_iter().filter(is_wrong).collect(),
-            spelling,
-            writer: Writer::new(context.family),
+            kernel: ObservedTables::read(&observed.rules),
+            wrong: IpvsSetId::ALL.into_iter().filter(is_wrong).collect(),
+            added_rules,
+            writer: IpvsWriter::new(context.family),
         }
     }
 
     /// What has to be written for service ports, and for health checks on some ports.
-    pub(super) fn compare(mut self, wanted: &State, checks: &BTreeSet<u16>) -> Writer {
+    pub(super) fn compare(mut self, wanted: &ServiceState, checks: &BTreeSet<u16>) -> IpvsWriter {
         self.writer.device = !self.observed.device;
         self.remove_wrong_sets();
         self.sets(&entries(wanted, checks), wanted);
@@ -68,9 +68,9 @@ impl<'a> Full<'a> {
         self.writer
     }
 
-    /// What is there may stay if it is right. Otherwise it is written anew.
+    /// Observed objects are kept if they are right; otherwise everything is rewritten.
     fn is_trusted(&self) -> bool {
-        self.found != Found::Replace
+        self.found != ObservedPolicy::Replace
     }
 
     /// A set cannot go while rules look into it, so our chains are emptied first. That stops services for a moment, but with a set that
@@ -83,12 +83,12 @@ impl<'a> Full<'a> {
         let names: Vec<_> = names.collect();
         for name in &names {
             self.writer.notes.push(format!(
-                "the set {name} holds something else than it should; it is made anew"
+                "the set {name} has the wrong type; it is recreated"
             ));
         }
         let mut emptied = Restore::default();
         for table in [TableName::Filter, TableName::Nat] {
-            let mut section = Section::new(table);
+            let mut section = RestoreSection::new(table);
             for chain in rules::OWN.iter().filter(|own| own.0 == table) {
                 if self.kernel.chain(table, chain.1).is_some() {
                     section.declare(chain.1);
@@ -97,21 +97,21 @@ impl<'a> Full<'a> {
             emptied.push(section);
         }
         if !emptied.is_empty() {
-            self.writer.first.push(Step::Rules(emptied));
+            self.writer.first.push(IpvsStep::Rules(emptied));
         }
-        let gone = names.into_iter().map(ipset::Op::Destroy);
-        self.writer.first.push(Step::Sets(gone.collect()));
+        let gone = names.into_iter().map(ipset::IpsetOp::Destroy);
+        self.writer.first.push(IpvsStep::Sets(gone.collect()));
     }
 
-    fn sets(&mut self, wanted: &Entries, state: &State) {
+    fn sets(&mut self, wanted: &SetEntries, state: &ServiceState) {
         let family = self.context.family;
         if self.observed.sets.contains_key(&swap_name(family)) {
             // From a run that was stopped half-way.
-            let gone = ipset::Op::Destroy(swap_name(family));
+            let gone = ipset::IpsetOp::Destroy(swap_name(family));
             self.writer.sets.push(gone);
         }
         let none = BTreeSet::new();
-        for set in SetId::ALL {
+        for set in IpvsSetId::ALL {
             let wanted = wanted.get(&set).unwrap_or(&none);
             let there = self.observed.sets.get(&set.name(family));
             match there.filter(|_| !self.wrong.contains(&set)) {
@@ -121,8 +121,8 @@ impl<'a> Full<'a> {
         }
     }
 
-    fn make_set(&mut self, set: SetId, wanted: &BTreeSet<Entry>) {
-        let create = ipset::Op::Create {
+    fn make_set(&mut self, set: IpvsSetId, wanted: &BTreeSet<IpsetEntry>) {
+        let create = ipset::IpsetOp::Create {
             set: set.name(self.context.family),
             kind: set.kind(self.context.family),
             max: MAX_ENTRIES,
@@ -133,15 +133,25 @@ impl<'a> Full<'a> {
             .for_each(|entry| self.writer.add_entry(set, *entry));
     }
 
-    fn change_set(&mut self, set: SetId, there: &Set, wanted: &BTreeSet<Entry>, state: &State) {
+    fn change_set(
+        &mut self,
+        set: IpvsSetId,
+        there: &ObservedIpset,
+        wanted: &BTreeSet<IpsetEntry>,
+        state: &ServiceState,
+    ) {
         let stale = there.entries.difference(wanted);
-        let (gone, kept): (Vec<Entry>, Vec<Entry>) =
-            stale.partition(|entry| self.found != Found::Keep || is_known(set, entry, state));
+        let (gone, kept): (Vec<IpsetEntry>, Vec<IpsetEntry>) = stale.partition(|entry| {
+            self.found != ObservedPolicy::KeepUnknown || is_known(set, entry, state)
+        });
         let size = wanted.len() + kept.len();
         let limit = usize::try_from(there.max).unwrap_or(usize::MAX);
-        let is_narrow = set.kind(self.context.family) != Kind::Port && size > limit / 4 * 3;
-        if !self.is_trusted() || is_narrow || (there.has_others && self.found != Found::Keep) {
-            let all: BTreeSet<Entry> = wanted.iter().copied().chain(kept).collect();
+        let is_narrow = set.kind(self.context.family) != IpsetType::Port && size > limit / 4 * 3;
+        if !self.is_trusted()
+            || is_narrow
+            || (there.has_others && self.found != ObservedPolicy::KeepUnknown)
+        {
+            let all: BTreeSet<IpsetEntry> = wanted.iter().copied().chain(kept).collect();
             self.replace_set(set, &all);
             return;
         }
@@ -153,22 +163,22 @@ impl<'a> Full<'a> {
         }
     }
 
-    /// Makes a set anew and puts it in the other's place at once.
-    fn replace_set(&mut self, set: SetId, entries: &BTreeSet<Entry>) {
+    /// Recreates a set under a temporary name and swaps it in atomically.
+    fn replace_set(&mut self, set: IpvsSetId, entries: &BTreeSet<IpsetEntry>) {
         let family = self.context.family;
         let (old, new) = (set.name(family), swap_name(family));
         let ops = &mut self.writer.sets;
-        ops.push(ipset::Op::Create {
+        ops.push(ipset::IpsetOp::Create {
             set: new.clone(),
             kind: set.kind(family),
             max: MAX_ENTRIES,
         });
         let adds = entries
             .iter()
-            .map(|entry| ipset::Op::Add(new.clone(), *entry));
+            .map(|entry| ipset::IpsetOp::Add(new.clone(), *entry));
         ops.extend(adds);
-        ops.push(ipset::Op::Swap(new.clone(), old));
-        ops.push(ipset::Op::Destroy(new));
+        ops.push(ipset::IpsetOp::Swap(new.clone(), old));
+        ops.push(ipset::IpsetOp::Destroy(new));
     }
 
     fn rules(&mut self, out_rules: &BTreeSet<String>) {
@@ -186,7 +196,7 @@ impl<'a> Full<'a> {
             self.common_chain(&chain);
         }
         self.jumps();
-        if self.found != Found::Keep {
+        if self.found != ObservedPolicy::KeepUnknown {
             let left = leftovers_besides(&self.observed.rules.save, is_own_chain);
             self.writer.leftovers = left.map(|left| left.restore()).unwrap_or_default();
         }
@@ -228,7 +238,7 @@ impl<'a> Full<'a> {
         match there {
             Some(there) if self.is_trusted() && self.wrong.is_empty() && is_plain(&there) => {
                 let mut before = there;
-                if self.found == Found::Keep {
+                if self.found == ObservedPolicy::KeepUnknown {
                     before.retain(|rule| wanted.contains(rule));
                 }
                 self.writer.out_rules(&before, wanted);
@@ -241,10 +251,10 @@ impl<'a> Full<'a> {
     }
 
     /// A chain where others have rules too.
-    fn common_chain(&mut self, chain: &ChainRules) {
+    fn common_chain(&mut self, chain: &IptablesChainRules) {
         let found = self.kernel.chain(chain.table, chain.name);
         let section = self.writer.section(chain.table);
-        self.spelling.complete(chain, found, section);
+        self.added_rules.complete(chain, found, section);
     }
 
     /// The ways in, at the head of the built-in chains. Not moved if they are there: others may have put theirs before on purpose.
@@ -252,7 +262,7 @@ impl<'a> Full<'a> {
         for jump in rules::jumps() {
             let found = self.kernel.chain(jump.table, jump.from);
             let is_there = found.is_some_and(|found| found.has(&jump.rule))
-                || (self.spelling).explains(jump.table, jump.from, found, &jump.rule);
+                || (self.added_rules).explains(jump.table, jump.from, found, &jump.rule);
             if !is_there {
                 self.writer
                     .section(jump.table)
@@ -261,15 +271,15 @@ impl<'a> Full<'a> {
         }
     }
 
-    fn servers(&mut self, wanted: &State) {
+    fn servers(&mut self, wanted: &ServiceState) {
         let node = &self.context.node.addresses | self.context.node_port_addresses();
-        let owned = Owned::new(self.observed, &node);
-        let is_ours = |key: &ServerKey| {
+        let owned = ServerOwnership::new(self.observed, &node);
+        let is_ours = |key: &VirtualServerKey| {
             wanted.servers.contains_key(key)
-                || (self.found != Found::Keep
+                || (self.found != ObservedPolicy::KeepUnknown
                     && (wanted.addresses.contains_key(&key.address) || owned.has(key)))
         };
-        let there: BTreeMap<ServerKey, Virtual> = self
+        let there: BTreeMap<VirtualServerKey, Virtual> = self
             .observed
             .servers
             .iter()
@@ -281,29 +291,32 @@ impl<'a> Full<'a> {
             .servers(&there, &wanted.servers, is_trusted, self.context);
     }
 
-    fn addresses(&mut self, wanted: &State) {
+    fn addresses(&mut self, wanted: &ServiceState) {
         let there = &self.observed.addresses;
         let missing = wanted.addresses.keys().filter(|ip| !there.contains(ip));
-        let extra = there
-            .iter()
-            .filter(|ip| self.found != Found::Keep && !wanted.addresses.contains_key(ip));
-        self.writer.addresses(Turned {
-            came: missing.copied().collect(),
-            went: extra.copied().collect(),
+        let extra = there.iter().filter(|ip| {
+            self.found != ObservedPolicy::KeepUnknown && !wanted.addresses.contains_key(ip)
+        });
+        self.writer.addresses(RefCountChanges {
+            added: missing.copied().collect(),
+            removed: extra.copied().collect(),
         });
     }
 }
 
 /// What each set should hold.
-fn entries(wanted: &State, checks: &BTreeSet<u16>) -> Entries {
-    let mut all: Entries = BTreeMap::new();
+fn entries(wanted: &ServiceState, checks: &BTreeSet<u16>) -> SetEntries {
+    let mut all: SetEntries = BTreeMap::new();
     let own = wanted.entries.iter().copied();
-    let loops = wanted.loops.keys().map(|entry| (SetId::LoopBack, *entry));
+    let loops = wanted
+        .loops
+        .keys()
+        .map(|entry| (IpvsSetId::LoopBack, *entry));
     let addresses = wanted.addresses.keys();
-    let addresses = addresses.map(|ip| (SetId::Addresses, Entry::Ip(*ip)));
+    let addresses = addresses.map(|ip| (IpvsSetId::Addresses, IpsetEntry::Ip(*ip)));
     let checks = checks
         .iter()
-        .map(|port| (SetId::HealthCheck, Entry::Port(*port)));
+        .map(|port| (IpvsSetId::HealthCheck, IpsetEntry::Port(*port)));
     for (set, entry) in own.chain(loops).chain(addresses).chain(checks) {
         all.entry(set).or_default().insert(entry);
     }
@@ -311,22 +324,22 @@ fn entries(wanted: &State, checks: &BTreeSet<u16>) -> Entries {
 }
 
 /// An entry belongs to a service we know. While not all are known, others stay.
-fn is_known(set: SetId, entry: &Entry, wanted: &State) -> bool {
+fn is_known(set: IpvsSetId, entry: &IpsetEntry, wanted: &ServiceState) -> bool {
     if let Some(all) = set.exempts_from() {
         return wanted.entries.contains(&(all, *entry));
     }
-    let (Entry::IpPort(address, protocol, port)
-    | Entry::IpPortIp(address, protocol, port, _)
-    | Entry::IpPortNet(address, protocol, port, _)) = *entry
+    let (IpsetEntry::IpPort(address, protocol, port)
+    | IpsetEntry::IpPortIp(address, protocol, port, _)
+    | IpsetEntry::IpPortNet(address, protocol, port, _)) = *entry
     else {
         return false;
     };
-    let key = ServerKey {
+    let key = VirtualServerKey {
         address,
         port,
         protocol,
     };
-    let at = Entry::IpPort(address, protocol, port);
-    let listed = |set| wanted.entries.contains(&(set, at));
-    wanted.servers.contains_key(&key) || SetId::VIPS.into_iter().any(listed)
+    let at = IpsetEntry::IpPort(address, protocol, port);
+    let node_address_frontends = |set| wanted.entries.contains(&(set, at));
+    wanted.servers.contains_key(&key) || IpvsSetId::VIPS.into_iter().any(node_address_frontends)
 }

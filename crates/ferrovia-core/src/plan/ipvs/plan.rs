@@ -4,37 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::dialect::ipset::{self, SetName};
+use crate::dialect::ipset::{self, IpsetName};
 use crate::dialect::iptables::Restore;
-use crate::dialect::ipvs::{self, Server, ServerKey};
+use crate::dialect::ipvs::{self, VirtualServer, VirtualServerKey};
 use crate::plan::{Plan, iptables};
 
 /// The device that has the services' addresses, so that the kernel takes packets to them for its own.
 pub const DEVICE: &str = "kube-ipvs0";
 
-/// What the ipvs mode wants written. The steps are done one after the other: at each moment between two of them every service that was
-/// served before and is wanted after is served.
+/// A plan of the ipvs mode. Steps are applied in order: between any two of them, every service that was
+/// served before and is desired after is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IpvsPlan {
     /// What is done, in this order. None of them is empty.
-    pub steps: Vec<Step>,
-    /// What people should know about it.
+    pub steps: Vec<IpvsStep>,
+    /// Messages for the log.
     pub notes: Vec<String>,
 }
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum IpvsStep {
     /// Makes the device, if it is not there.
     Device,
     /// Removes the device, unless the other family has addresses on it.
     NoDevice,
-    /// Changes sets.
-    Sets(Vec<ipset::Op>),
-    /// Changes rules.
+    Sets(Vec<ipset::IpsetOp>),
     Rules(Restore),
-    /// Changes virtual servers.
-    Servers(Vec<ipvs::Op>),
+    Servers(Vec<ipvs::IpvsOp>),
     /// Changes the device's addresses.
     Addresses(Vec<AddressOp>),
 }
@@ -48,23 +45,22 @@ pub enum AddressOp {
     Unbind(IpAddr),
 }
 
-/// What is in the kernel, of one family. Sets are of both: names tell the families apart.
+/// What is in the kernel, of one family. Sets are of both; their names differ by family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct IpvsObserved {
     /// The device is there.
     pub device: bool,
     /// The addresses on it.
     pub addresses: BTreeSet<IpAddr>,
-    /// Every virtual server, whoever made it, with its destinations and their weights.
-    pub servers: BTreeMap<ServerKey, (Server, BTreeMap<SocketAddr, u32>)>,
+    /// Every virtual server, also those of other processes, with destinations and weights.
+    pub servers: BTreeMap<VirtualServerKey, (VirtualServer, BTreeMap<SocketAddr, u32>)>,
     /// Every set whose name begins with `KUBE-`.
-    pub sets: BTreeMap<SetName, ipset::Set>,
+    pub sets: BTreeMap<IpsetName, ipset::ObservedIpset>,
     /// The tables filter and nat.
-    pub rules: iptables::Observed,
+    pub rules: iptables::IptablesObserved,
 }
 
 impl IpvsPlan {
-    /// There is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -82,7 +78,7 @@ impl fmt::Display for IpvsPlan {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for IpvsStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device => writeln!(f, "link add {DEVICE} type dummy"),

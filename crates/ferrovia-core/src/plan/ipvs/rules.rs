@@ -3,13 +3,13 @@
 //! kube-proxy leaves a rule out while its set is empty. Here all rules are always there: an empty set matches nothing, and the first
 //! service of a kind needs no rule.
 
-use super::context::Context;
-use super::sets::SetId;
+use super::context::IpvsContext;
+use super::sets::IpvsSetId;
 use crate::desired::{LocalDetector, NoEndpoints};
-use crate::dialect::iptables::{Match, Rule, TableName, Target, is_mark};
+use crate::dialect::iptables::{IptablesMatch, IptablesRule, IptablesTarget, TableName, is_mark};
 use crate::model::Protocol;
 use crate::plan::iptables::DROP_MARK;
-use crate::plan::iptables::base::{ChainRules, Jump, egress_rules};
+use crate::plan::iptables::base_chains::{IptablesChainRules, IptablesJump, egress_rules};
 use crate::plan::iptables::context::{only_others, only_pods};
 use crate::plan::iptables::names::{
     CANARY, FIREWALL, FORWARD, MARK_DROP, MARK_MASQ, POSTROUTING, PROXY_FIREWALL, SERVICES,
@@ -42,7 +42,7 @@ pub(super) const OWN: [(TableName, &str); 12] = [
 
 /// Whether a chain is one that this mode writes or leaves in force, by table and name.
 ///
-/// The canary's absence tells that somebody removed everything. The chains we share with the kubelet are nobody's to remove.
+/// If the canary is missing, another process flushed the tables. Chains shared with the kubelet are never removed.
 pub fn is_own_chain(table: &str, name: &str) -> bool {
     let mut own = OWN.iter();
     name == CANARY
@@ -51,17 +51,21 @@ pub fn is_own_chain(table: &str, name: &str) -> bool {
 }
 
 /// The same with all their rules, but for the one chain with rules of services.
-pub(super) fn chains(context: &Context) -> Vec<ChainRules> {
-    let maker = Maker { context };
-    let chain = |table, name, rules: Vec<Rule>| ChainRules {
+pub(super) fn chains(context: &IpvsContext) -> Vec<IptablesChainRules> {
+    let maker = IpvsRuleBuilder { context };
+    let chain = |table, name, rules: Vec<IptablesRule>| IptablesChainRules {
         table,
         name,
-        rules: rules.iter().map(Rule::to_string).collect(),
+        rules: rules.iter().map(IptablesRule::to_string).collect(),
     };
     let mark = context.node.masquerade_mark;
     let (nat, filter) = (TableName::Nat, TableName::Filter);
     vec![
-        chain(nat, MARK_MASQ, vec![Rule::to(Target::Mark(mark))]),
+        chain(
+            nat,
+            MARK_MASQ,
+            vec![IptablesRule::to(IptablesTarget::Mark(mark))],
+        ),
         chain(nat, POSTROUTING, maker.postrouting()),
         chain(nat, LOAD_BALANCER, maker.load_balancer()),
         chain(nat, NODE_PORT, maker.node_port()),
@@ -76,32 +80,32 @@ pub(super) fn chains(context: &Context) -> Vec<ChainRules> {
 }
 
 /// The chains we share with the kubelet. What others have there stays.
-pub(super) fn common_chains(context: &Context) -> Vec<ChainRules> {
+pub(super) fn common_chains(context: &IpvsContext) -> Vec<IptablesChainRules> {
     let mut firewall = Vec::new();
     if context.node.no_endpoints == NoEndpoints::Drop {
         firewall.push(
-            Rule::to(Target::Drop)
+            IptablesRule::to(IptablesTarget::Drop)
                 .comment("kubernetes firewall for dropping marked packets")
-                .with(Match::Marked(DROP_MARK))
+                .with(IptablesMatch::Marked(DROP_MARK))
                 .to_string(),
         );
     }
     vec![
-        ChainRules {
+        IptablesChainRules {
             table: TableName::Filter,
             name: FIREWALL,
             rules: firewall,
         },
-        ChainRules {
+        IptablesChainRules {
             table: TableName::Nat,
             name: MARK_DROP,
-            rules: vec![Rule::to(Target::Mark(DROP_MARK)).to_string()],
+            rules: vec![IptablesRule::to(IptablesTarget::Mark(DROP_MARK)).to_string()],
         },
     ]
 }
 
 /// The jumps, in the order in which each is put at the head of its chain.
-pub(super) fn jumps() -> Vec<Jump> {
+pub(super) fn jumps() -> Vec<IptablesJump> {
     let (nat, filter) = (TableName::Nat, TableName::Filter);
     let portals = "kubernetes service portals";
     let firewall = "kube-proxy firewall rules";
@@ -122,26 +126,26 @@ pub(super) fn jumps() -> Vec<Jump> {
         (filter, "INPUT", FILTER, access),
         (filter, "OUTPUT", OUT_FILTER, access),
     ];
-    let mut jumps: Vec<Jump> = commented
+    let mut jumps: Vec<IptablesJump> = commented
         .into_iter()
-        .map(|(table, from, to, comment)| Jump {
+        .map(|(table, from, to, comment)| IptablesJump {
             table,
             from,
-            rule: Rule::jump(to).comment(comment).to_string(),
+            rule: IptablesRule::jump(to).comment(comment).to_string(),
         })
         .collect();
-    let policy = Rule::jump(POLICY)
-        .with(Match::State("NEW"))
+    let policy = IptablesRule::jump(POLICY)
+        .with(IptablesMatch::State("NEW"))
         .comment("services without local endpoints");
-    jumps.push(Jump {
+    jumps.push(IptablesJump {
         table: filter,
         from: "INPUT",
         rule: policy.to_string(),
     });
-    jumps.extend(["INPUT", "OUTPUT"].map(|from| Jump {
+    jumps.extend(["INPUT", "OUTPUT"].map(|from| IptablesJump {
         table: filter,
         from,
-        rule: Rule::jump(FIREWALL).to_string(),
+        rule: IptablesRule::jump(FIREWALL).to_string(),
     }));
     jumps
 }
@@ -149,66 +153,75 @@ pub(super) fn jumps() -> Vec<Jump> {
 /// The rule that keeps the node from a load balancer's address. Such packets have that address as source too, and are on their way to an
 /// endpoint when they are seen here.
 pub(super) fn out_rule(at: std::net::SocketAddr, protocol: Protocol) -> String {
-    Rule::to(Target::Drop)
+    IptablesRule::to(IptablesTarget::Drop)
         .source(at.ip().into())
-        .with(Match::Virtual(at.ip(), protocol, at.port()))
+        .with(IptablesMatch::Virtual(at.ip(), protocol, at.port()))
         .to_string()
 }
 
-struct Maker<'a> {
-    context: &'a Context,
+struct IpvsRuleBuilder<'a> {
+    context: &'a IpvsContext,
 }
 
-impl Maker<'_> {
-    fn in_set(&self, set: SetId, places: &'static str) -> Match {
-        Match::InSet(set.name(self.context.family), places)
+impl IpvsRuleBuilder<'_> {
+    fn in_set(&self, set: IpvsSetId, places: &'static str) -> IptablesMatch {
+        IptablesMatch::InSet(set.name(self.context.family), places)
     }
 
     /// A rule for packets whose destination is in a set, with the set's comment.
-    fn to(&self, target: Target, set: SetId) -> Rule {
-        Rule::to(target)
+    fn to(&self, target: IptablesTarget, set: IpvsSetId) -> IptablesRule {
+        IptablesRule::to(target)
             .comment(set.comment())
             .with(self.in_set(set, "dst,dst"))
     }
 
     /// The same without a comment.
-    fn bare(&self, target: Target, set: SetId) -> Rule {
-        Rule::to(target).with(self.in_set(set, "dst,dst"))
+    fn bare(&self, target: IptablesTarget, set: IpvsSetId) -> IptablesRule {
+        IptablesRule::to(target).with(self.in_set(set, "dst,dst"))
     }
 
-    fn services(&self) -> Vec<Rule> {
-        let masquerade = || Target::Jump(MARK_MASQ.into());
+    fn services(&self) -> Vec<IptablesRule> {
+        let masquerade = || IptablesTarget::Jump(MARK_MASQ.into());
         let mut rules = vec![
-            Rule::to(Target::Return).source(self.context.family.loopback()),
-            self.to(Target::Jump(MARK_DROP.into()), SetId::NoEndpoints),
+            IptablesRule::to(IptablesTarget::Return).source(self.context.family.loopback()),
+            self.to(
+                IptablesTarget::Jump(MARK_DROP.into()),
+                IpvsSetId::NoEndpoints,
+            ),
             // The node is let through to endpoints elsewhere, and their answers must come back to it.
-            self.to(masquerade(), SetId::NoLocal)
-                .with(Match::SourceIsLocal),
-            self.to(Target::Jump(LOAD_BALANCER.into()), SetId::LoadBalancer),
+            self.to(masquerade(), IpvsSetId::NoLocal)
+                .with(IptablesMatch::SourceIsLocal),
+            self.to(
+                IptablesTarget::Jump(LOAD_BALANCER.into()),
+                IpvsSetId::LoadBalancer,
+            ),
         ];
         rules.extend(self.masquerade_cluster_ips());
-        rules.push(self.to(masquerade(), SetId::ExternalIp));
-        for set in [SetId::ExternalIp, SetId::ExternalIpLocal] {
+        rules.push(self.to(masquerade(), IpvsSetId::ExternalIp));
+        for set in [IpvsSetId::ExternalIp, IpvsSetId::ExternalIpLocal] {
             rules.push(
-                self.to(Target::Accept, set)
-                    .with(Match::NotFromBridge)
-                    .with(Match::SourceIsNotLocal),
+                self.to(IptablesTarget::Accept, set)
+                    .with(IptablesMatch::NotFromBridge)
+                    .with(IptablesMatch::SourceIsNotLocal),
             );
-            rules.push(self.to(Target::Accept, set).with(Match::DestinationIsLocal));
+            rules.push(
+                self.to(IptablesTarget::Accept, set)
+                    .with(IptablesMatch::DestinationIsLocal),
+            );
         }
-        rules.push(Rule::jump(NODE_PORT).with(Match::DestinationIsLocal));
-        rules.push(self.bare(Target::Accept, SetId::ClusterIp));
-        rules.push(self.bare(Target::Accept, SetId::LoadBalancer));
+        rules.push(IptablesRule::jump(NODE_PORT).with(IptablesMatch::DestinationIsLocal));
+        rules.push(self.bare(IptablesTarget::Accept, IpvsSetId::ClusterIp));
+        rules.push(self.bare(IptablesTarget::Accept, IpvsSetId::LoadBalancer));
         rules
     }
 
-    /// Traffic to cluster IPs that does not come from a pod needs the node's address as source to find its way back. Where pods cannot be
-    /// told, at least what the node sends with a cluster IP as its own source.
-    fn masquerade_cluster_ips(&self) -> Option<Rule> {
+    /// Traffic to cluster IPs that does not come from a pod needs the node's address as source, so that replies return. Without local
+    /// traffic detection, at least what the node sends with a cluster IP as its own source.
+    fn masquerade_cluster_ips(&self) -> Option<IptablesRule> {
         let node = &self.context.node;
-        let set = SetId::ClusterIp;
+        let set = IpvsSetId::ClusterIp;
         let marked = |places| {
-            Rule::jump(MARK_MASQ)
+            IptablesRule::jump(MARK_MASQ)
                 .comment(set.comment())
                 .with(self.in_set(set, places))
         };
@@ -219,116 +232,123 @@ impl Maker<'_> {
         }
     }
 
-    fn load_balancer(&self) -> Vec<Rule> {
+    fn load_balancer(&self) -> Vec<IptablesRule> {
         vec![
-            self.to(Target::Return, SetId::LoadBalancerLocal),
-            Rule::jump(MARK_MASQ),
+            self.to(IptablesTarget::Return, IpvsSetId::LoadBalancerLocal),
+            IptablesRule::jump(MARK_MASQ),
         ]
     }
 
-    fn node_port(&self) -> Vec<Rule> {
-        let of = |protocol, target, set: SetId| {
+    fn node_port(&self) -> Vec<IptablesRule> {
+        let of = |protocol, target, set: IpvsSetId| {
             let places = match protocol {
                 Protocol::Sctp => "dst,dst",
                 Protocol::Tcp | Protocol::Udp => "dst",
             };
-            Rule::to(target)
+            IptablesRule::to(target)
                 .protocol(protocol)
                 .comment(set.comment())
                 .with(self.in_set(set, places))
         };
         let mut rules = Vec::new();
         for protocol in Protocol::ALL {
-            let local = SetId::node_port_local(protocol);
-            rules.push(of(protocol, Target::Return, local));
-            let all = SetId::node_port(protocol);
-            rules.push(of(protocol, Target::Jump(MARK_MASQ.into()), all));
+            let local = IpvsSetId::node_port_local(protocol);
+            rules.push(of(protocol, IptablesTarget::Return, local));
+            let all = IpvsSetId::node_port(protocol);
+            rules.push(of(protocol, IptablesTarget::Jump(MARK_MASQ.into()), all));
         }
         rules
     }
 
-    fn postrouting(&self) -> Vec<Rule> {
+    fn postrouting(&self) -> Vec<IptablesRule> {
         let mark = self.context.node.masquerade_mark;
         let mut rules = vec![
-            Rule::to(Target::MasqueradeKeepingPort)
-                .comment(SetId::LoopBack.comment())
-                .with(self.in_set(SetId::LoopBack, "dst,dst,src")),
+            IptablesRule::to(IptablesTarget::MasqueradeKeepingPort)
+                .comment(IpvsSetId::LoopBack.comment())
+                .with(self.in_set(IpvsSetId::LoopBack, "dst,dst,src")),
         ];
         rules.extend(egress_rules(&self.context.node));
         rules.extend([
-            Rule::to(Target::Return).with(Match::NotMarked(mark)),
-            Rule::to(Target::InvertMark(mark)),
-            Rule::to(Target::Masquerade).comment("kubernetes service traffic requiring SNAT"),
+            IptablesRule::to(IptablesTarget::Return).with(IptablesMatch::NotMarked(mark)),
+            IptablesRule::to(IptablesTarget::InvertMark(mark)),
+            IptablesRule::to(IptablesTarget::Masquerade)
+                .comment("kubernetes service traffic requiring SNAT"),
         ]);
         rules
     }
 
-    fn forward(&self) -> Vec<Rule> {
+    fn forward(&self) -> Vec<IptablesRule> {
         vec![
-            Rule::to(Target::Accept)
+            IptablesRule::to(IptablesTarget::Accept)
                 .comment("kubernetes forwarding rules")
-                .with(Match::Marked(self.context.node.masquerade_mark)),
-            Rule::to(Target::Accept)
+                .with(IptablesMatch::Marked(self.context.node.masquerade_mark)),
+            IptablesRule::to(IptablesTarget::Accept)
                 .comment("kubernetes forwarding conntrack rule")
-                .with(Match::State("RELATED,ESTABLISHED")),
+                .with(IptablesMatch::State("RELATED,ESTABLISHED")),
         ]
     }
 
-    fn health_checks(&self) -> Vec<Rule> {
-        let set = SetId::HealthCheck;
+    fn health_checks(&self) -> Vec<IptablesRule> {
+        let set = IpvsSetId::HealthCheck;
         vec![
-            Rule::to(Target::Accept)
+            IptablesRule::to(IptablesTarget::Accept)
                 .comment(set.comment())
                 .with(self.in_set(set, "dst")),
         ]
     }
 
-    fn proxy_firewall(&self) -> Vec<Rule> {
-        vec![self.to(Target::Jump(SOURCE_RANGES.into()), SetId::Firewall)]
+    fn proxy_firewall(&self) -> Vec<IptablesRule> {
+        vec![self.to(
+            IptablesTarget::Jump(SOURCE_RANGES.into()),
+            IpvsSetId::Firewall,
+        )]
     }
 
-    fn source_ranges(&self) -> Vec<Rule> {
-        let allowed = |set: SetId| {
-            Rule::to(Target::Return)
+    fn source_ranges(&self) -> Vec<IptablesRule> {
+        let allowed = |set: IpvsSetId| {
+            IptablesRule::to(IptablesTarget::Return)
                 .comment(set.comment())
                 .with(self.in_set(set, "dst,dst,src"))
         };
         vec![
-            allowed(SetId::SourceCidr),
-            allowed(SetId::SourceIp),
-            Rule::to(Target::Drop),
+            allowed(IpvsSetId::SourceCidr),
+            allowed(IpvsSetId::SourceIp),
+            IptablesRule::to(IptablesTarget::Drop),
         ]
     }
 
     /// Nothing but services can be reached on our device: host ports and ping are refused.
-    fn filter(&self) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = [
-            SetId::LoadBalancer,
-            SetId::ClusterIp,
-            SetId::ExternalIp,
-            SetId::ExternalIpLocal,
+    fn filter(&self) -> Vec<IptablesRule> {
+        let mut rules: Vec<IptablesRule> = [
+            IpvsSetId::LoadBalancer,
+            IpvsSetId::ClusterIp,
+            IpvsSetId::ExternalIp,
+            IpvsSetId::ExternalIpLocal,
         ]
-        .map(|set| self.bare(Target::Return, set))
+        .map(|set| self.bare(IptablesTarget::Return, set))
         .into();
-        rules.push(Rule::to(Target::Return).with(self.in_set(SetId::HealthCheck, "dst")));
         rules.push(
-            Rule::to(Target::Reject(self.context.family))
-                .with(Match::State("NEW"))
-                .with(self.in_set(SetId::Addresses, "dst")),
+            IptablesRule::to(IptablesTarget::Return)
+                .with(self.in_set(IpvsSetId::HealthCheck, "dst")),
+        );
+        rules.push(
+            IptablesRule::to(IptablesTarget::Reject(self.context.family))
+                .with(IptablesMatch::State("NEW"))
+                .with(self.in_set(IpvsSetId::Addresses, "dst")),
         );
         rules
     }
 
     /// What a policy has no endpoints for. Pods of this node and the node itself would not have left the cluster for an external address,
     /// so they may use endpoints elsewhere.
-    fn policy(&self) -> Vec<Rule> {
-        let mut rules = vec![self.to(Target::Drop, SetId::NoneAllowed)];
+    fn policy(&self) -> Vec<IptablesRule> {
+        let mut rules = vec![self.to(IptablesTarget::Drop, IpvsSetId::NoneAllowed)];
         rules.extend(only_pods(
             &self.context.node.local,
-            Rule::to(Target::Return),
+            IptablesRule::to(IptablesTarget::Return),
         ));
-        rules.push(Rule::to(Target::Return).with(Match::SourceIsLocal));
-        rules.push(self.to(Target::Drop, SetId::NoLocal));
+        rules.push(IptablesRule::to(IptablesTarget::Return).with(IptablesMatch::SourceIsLocal));
+        rules.push(self.to(IptablesTarget::Drop, IpvsSetId::NoLocal));
         rules
     }
 }

@@ -8,7 +8,7 @@ use crate::model::{Algorithm, Scheduler};
 /// A scheduler and its flags.
 ///
 /// The Service's own choice goes before its algorithm, and that before the setting for all. Clients are spread by `mh`: of the two that go
-/// by the client's address it is the one that heeds weights and moves few clients when endpoints come and go; `sh` is for kernels without.
+/// by the client's address it is the one that respects weights and moves few clients when endpoints change; `sh` is for kernels without.
 pub(super) fn schedule(
     port: &ServicePort,
     endpoints: &[Endpoint],

@@ -2,62 +2,62 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::context::Context;
+use super::context::IpvsContext;
 use super::rules::out_rule;
 use super::schedule::schedule;
-use super::sets::SetId;
-use super::state::State;
-use crate::desired::{Endpoint, Frontend, NoEndpoints, Refusal, ServicePort};
-use crate::dialect::ipset::Entry;
-use crate::dialect::ipvs::{Server, ServerKey};
+use super::service_state::ServiceState;
+use super::sets::IpvsSetId;
+use crate::desired::{Endpoint, Frontend, NoEndpoints, RefusalAction, ServicePort};
+use crate::dialect::ipset::IpsetEntry;
+use crate::dialect::ipvs::{VirtualServer, VirtualServerKey};
 use crate::model::{Protocol, TrafficPolicy};
 
 /// Everything that is written for a service port.
-pub(super) fn state(port: &ServicePort, context: &Context) -> State {
-    let mut maker = Maker {
+pub(super) fn state(port: &ServicePort, context: &IpvsContext) -> ServiceState {
+    let mut maker = ServiceStateBuilder {
         port,
         context,
-        state: State::default(),
+        state: ServiceState::default(),
     };
     for frontend in &*port.frontends {
         maker.frontend(*frontend);
     }
     for endpoint in port.local_endpoints() {
-        let entry = Entry::IpPortIp(endpoint.ip, port.protocol(), endpoint.port, endpoint.ip);
+        let entry = IpsetEntry::IpPortIp(endpoint.ip, port.protocol(), endpoint.port, endpoint.ip);
         maker.state.loops.insert(entry, 1);
     }
     maker.state
 }
 
 /// What becomes of packets to a frontend.
-enum Outcome<'a> {
+enum FrontendOutcome<'a> {
     /// They go to one of these. Without any, the kernel answers that the port is unreachable.
     Serve(&'a [Endpoint]),
     /// Those from inside go to one of these, others are dropped.
     ServeInside(&'a [Endpoint]),
     /// They are dropped by the rules of a set.
-    Drop(SetId),
+    Drop(IpvsSetId),
 }
 
-struct Maker<'a> {
+struct ServiceStateBuilder<'a> {
     port: &'a ServicePort,
-    context: &'a Context,
-    state: State,
+    context: &'a IpvsContext,
+    state: ServiceState,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> ServiceStateBuilder<'a> {
     fn frontend(&mut self, frontend: Frontend) {
         let mut addresses: Vec<SocketAddr> = Vec::new();
         match frontend {
             Frontend::ClusterIp(at) => {
                 addresses.push(at);
-                self.list(SetId::ClusterIp, at);
+                self.list(IpvsSetId::ClusterIp, at);
             }
             Frontend::ExternalIp(at) => {
                 addresses.push(at);
                 let set = match self.port.external_policy {
-                    TrafficPolicy::Cluster => SetId::ExternalIp,
-                    TrafficPolicy::Local => SetId::ExternalIpLocal,
+                    TrafficPolicy::Cluster => IpvsSetId::ExternalIp,
+                    TrafficPolicy::Local => IpvsSetId::ExternalIpLocal,
                 };
                 self.list(set, at);
             }
@@ -78,33 +78,33 @@ impl<'a> Maker<'a> {
             self.state.addresses.insert(at.ip(), 1);
         }
         match self.outcome(frontend) {
-            Outcome::Serve(endpoints) => self.serve(&addresses, endpoints),
-            Outcome::ServeInside(endpoints) => {
+            FrontendOutcome::Serve(endpoints) => self.serve(&addresses, endpoints),
+            FrontendOutcome::ServeInside(endpoints) => {
                 self.serve(&addresses, endpoints);
                 addresses
                     .iter()
-                    .for_each(|at| self.list(SetId::NoLocal, *at));
+                    .for_each(|at| self.list(IpvsSetId::NoLocal, *at));
             }
-            Outcome::Drop(set) => addresses.iter().for_each(|at| self.list(set, *at)),
+            FrontendOutcome::Drop(set) => addresses.iter().for_each(|at| self.list(set, *at)),
         }
     }
 
-    fn outcome(&self, frontend: Frontend) -> Outcome<'a> {
+    fn outcome(&self, frontend: Frontend) -> FrontendOutcome<'a> {
         let port = self.port;
         let policy = port.policy(frontend);
         match port.refusal(frontend) {
-            None => Outcome::Serve(port.endpoints(policy)),
-            Some(Refusal::Reject) => match self.context.node.no_endpoints {
-                NoEndpoints::Reject => Outcome::Serve(&[]),
-                NoEndpoints::Drop => Outcome::Drop(SetId::NoEndpoints),
+            None => FrontendOutcome::Serve(port.endpoints(policy)),
+            Some(RefusalAction::Reject) => match self.context.node.no_endpoints {
+                NoEndpoints::Reject => FrontendOutcome::Serve(&[]),
+                NoEndpoints::Drop => FrontendOutcome::Drop(IpvsSetId::NoEndpoints),
             },
-            Some(Refusal::Drop) if self.context.options.local_fallback => {
-                Outcome::Serve(&port.cluster)
+            Some(RefusalAction::Drop) if self.context.options.local_fallback => {
+                FrontendOutcome::Serve(&port.cluster)
             }
-            Some(Refusal::Drop) if frontend.is_internal() || port.cluster.is_empty() => {
-                Outcome::Drop(SetId::NoneAllowed)
+            Some(RefusalAction::Drop) if frontend.is_internal() || port.cluster.is_empty() => {
+                FrontendOutcome::Drop(IpvsSetId::NoneAllowed)
             }
-            Some(Refusal::Drop) => Outcome::ServeInside(&port.cluster),
+            Some(RefusalAction::Drop) => FrontendOutcome::ServeInside(&port.cluster),
         }
     }
 
@@ -112,12 +112,12 @@ impl<'a> Maker<'a> {
     fn serve(&mut self, addresses: &[SocketAddr], endpoints: &[Endpoint]) {
         let (scheduler, flags) = schedule(self.port, endpoints, &self.context.options);
         for at in addresses {
-            let key = ServerKey {
+            let key = VirtualServerKey {
                 address: at.ip(),
                 port: at.port(),
                 protocol: self.port.protocol(),
             };
-            let server = Server {
+            let server = VirtualServer {
                 key,
                 scheduler,
                 flags,
@@ -136,18 +136,18 @@ impl<'a> Maker<'a> {
         }
     }
 
-    fn list(&mut self, set: SetId, at: SocketAddr) {
-        let entry = Entry::IpPort(at.ip(), self.port.protocol(), at.port());
+    fn list(&mut self, set: IpvsSetId, at: SocketAddr) {
+        let entry = IpsetEntry::IpPort(at.ip(), self.port.protocol(), at.port());
         self.state.entries.insert((set, entry));
     }
 
     fn load_balancer(&mut self, at: SocketAddr) {
-        self.list(SetId::LoadBalancer, at);
+        self.list(IpvsSetId::LoadBalancer, at);
         if self.port.external_policy == TrafficPolicy::Local {
-            self.list(SetId::LoadBalancerLocal, at);
+            self.list(IpvsSetId::LoadBalancerLocal, at);
         }
         if !self.port.source_ranges.is_empty() {
-            self.list(SetId::Firewall, at);
+            self.list(IpvsSetId::Firewall, at);
             self.source_ranges(at);
         }
     }
@@ -160,13 +160,13 @@ impl<'a> Maker<'a> {
             let single = (net.prefix_len() == net.max_prefix_len()).then(|| net.addr());
             let (set, entry) = match single {
                 Some(ip) if ip == at.ip() => {
-                    let entry = Entry::IpPortIp(ip, protocol, at.port(), ip);
-                    (SetId::SourceIp, entry)
+                    let entry = IpsetEntry::IpPortIp(ip, protocol, at.port(), ip);
+                    (IpvsSetId::SourceIp, entry)
                 }
                 Some(ip) if self.is_load_balancers(ip) => continue,
                 _ => {
-                    let entry = Entry::IpPortNet(at.ip(), protocol, at.port(), net.trunc());
-                    (SetId::SourceCidr, entry)
+                    let entry = IpsetEntry::IpPortNet(at.ip(), protocol, at.port(), net.trunc());
+                    (IpvsSetId::SourceCidr, entry)
                 }
             };
             self.state.entries.insert((set, entry));
@@ -185,14 +185,14 @@ impl<'a> Maker<'a> {
 
     fn node_port(&mut self, number: u16) {
         let protocol = self.port.protocol();
-        let mut sets = vec![SetId::node_port(protocol)];
+        let mut sets = vec![IpvsSetId::node_port(protocol)];
         if self.port.external_policy == TrafficPolicy::Local {
-            sets.push(SetId::node_port_local(protocol));
+            sets.push(IpvsSetId::node_port_local(protocol));
         }
         for set in sets {
             match protocol {
                 Protocol::Tcp | Protocol::Udp => {
-                    self.state.entries.insert((set, Entry::Port(number)));
+                    self.state.entries.insert((set, IpsetEntry::Port(number)));
                 }
                 Protocol::Sctp => {
                     let context = self.context;

@@ -1,12 +1,12 @@
 //! The sets that rules look into: names, kinds and comments are kube-proxy's, but for the last three, which are ours.
 
-use crate::dialect::ipset::{Kind, SetName};
+use crate::dialect::ipset::{IpsetName, IpsetType};
 use crate::family::Family;
 use crate::model::Protocol;
 
 /// A set. Entries come in this order and go in the reverse one: those that let packets through come before those that stop them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum SetId {
+pub(super) enum IpvsSetId {
     /// Local endpoints with themselves as source: what they send to themselves is masqueraded.
     LoopBack,
     ClusterIp,
@@ -39,7 +39,7 @@ pub(super) enum SetId {
     NoEndpoints,
 }
 
-impl SetId {
+impl IpvsSetId {
     pub(super) const ALL: [Self; 20] = [
         Self::LoopBack,
         Self::ClusterIp,
@@ -126,21 +126,20 @@ impl SetId {
     }
 
     /// Its name in the kernel.
-    pub(super) fn name(self, family: Family) -> SetName {
+    pub(super) fn name(self, family: Family) -> IpsetName {
         name(self.base_name(), family)
     }
 
-    /// What it holds.
-    pub(super) fn kind(self, family: Family) -> Kind {
+    pub(super) fn kind(self, family: Family) -> IpsetType {
         match self {
-            Self::LoopBack | Self::SourceIp => Kind::IpPortIp(family),
-            Self::SourceCidr => Kind::IpPortNet(family),
-            Self::Addresses => Kind::Ip(family),
+            Self::LoopBack | Self::SourceIp => IpsetType::IpPortIp(family),
+            Self::SourceCidr => IpsetType::IpPortNet(family),
+            Self::Addresses => IpsetType::Ip(family),
             Self::NodePortTcp
             | Self::NodePortUdp
             | Self::NodePortLocalTcp
             | Self::NodePortLocalUdp
-            | Self::HealthCheck => Kind::Port,
+            | Self::HealthCheck => IpsetType::Port,
             Self::ClusterIp
             | Self::ExternalIp
             | Self::ExternalIpLocal
@@ -151,7 +150,7 @@ impl SetId {
             | Self::NodePortLocalSctp
             | Self::NoLocal
             | Self::NoneAllowed
-            | Self::NoEndpoints => Kind::IpPort(family),
+            | Self::NoEndpoints => IpsetType::IpPort(family),
         }
     }
 
@@ -205,18 +204,18 @@ impl SetId {
 }
 
 /// The name under which a set is made that will replace another.
-pub(super) fn swap_name(family: Family) -> SetName {
+pub(super) fn swap_name(family: Family) -> IpsetName {
     name("SWAP", family)
 }
 
 /// The kernel has room for 31 characters; IPv6's longest names lose their last ones, as kube-proxy's do.
-fn name(base: &str, family: Family) -> SetName {
+fn name(base: &str, family: Family) -> IpsetName {
     let mut name = match family {
         Family::V4 => format!("KUBE-{base}"),
         Family::V6 => format!("KUBE-6-{base}"),
     };
     name.truncate(31);
-    SetName::fixed(&name)
+    IpsetName::fixed(&name)
 }
 
 #[cfg(test)]
@@ -225,27 +224,27 @@ mod tests {
 
     #[test]
     fn names_fit_and_are_different() {
-        let mut names: Vec<SetName> = Family::ALL
+        let mut names: Vec<IpsetName> = Family::ALL
             .into_iter()
             .flat_map(|family| {
-                let all = SetId::ALL.map(|set| set.name(family));
+                let all = IpvsSetId::ALL.map(|set| set.name(family));
                 all.into_iter().chain([swap_name(family)])
             })
             .collect();
         for name in &names {
-            assert_eq!(SetName::new(name.as_str()).as_ref(), Some(name));
+            assert_eq!(IpsetName::new(name.as_str()).as_ref(), Some(name));
         }
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 2 * 21);
         assert_eq!(
-            SetId::SourceCidr.name(Family::V6).as_str(),
+            IpvsSetId::SourceCidr.name(Family::V6).as_str(),
             "KUBE-6-LOAD-BALANCER-SOURCE-CID"
         );
         assert_eq!(
-            SetId::NodePortLocalSctp.name(Family::V6).as_str(),
+            IpvsSetId::NodePortLocalSctp.name(Family::V6).as_str(),
             "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS"
         );
-        assert!(SetId::ALL.is_sorted());
+        assert!(IpvsSetId::ALL.is_sorted());
     }
 }

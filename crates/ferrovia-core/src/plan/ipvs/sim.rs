@@ -3,23 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::plan::{AddressOp, IpvsPlan, Observed, Step};
-use crate::dialect::ipset::{self, Kind, Set, SetName};
-use crate::dialect::iptables::sim::Sim as Rules;
-use crate::dialect::ipvs::{Op, Removal};
+use super::plan::{AddressOp, IpvsObserved, IpvsPlan, IpvsStep};
+use crate::dialect::ipset::{self, IpsetName, IpsetType, ObservedIpset};
+use crate::dialect::iptables::sim::IptablesSim as Rules;
+use crate::dialect::ipvs::{DestinationRemoval, IpvsOp};
 use crate::plan::iptables;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sim {
+pub(super) struct IpvsSim {
     /// But for the rules.
-    pub(super) state: Observed,
+    pub(super) state: IpvsObserved,
     pub(super) rules: Rules,
 }
 
-impl Sim {
-    pub(super) fn observed(&self) -> Observed {
-        Observed {
-            rules: iptables::Observed {
+impl IpvsSim {
+    pub(super) fn observed(&self) -> IpvsObserved {
+        IpvsObserved {
+            rules: iptables::IptablesObserved {
                 save: self.rules.save(),
             },
             ..self.state.clone()
@@ -32,35 +32,35 @@ impl Sim {
     }
 
     /// Does one step. Between any two of them [`check`](Self::check) must hold.
-    pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
+    pub(super) fn step(&mut self, step: &IpvsStep) -> Result<(), String> {
         match step {
-            Step::Device => {
+            IpvsStep::Device => {
                 ok(!self.state.device, "device exists")?;
                 self.state.device = true;
             }
-            Step::NoDevice => {
+            IpvsStep::NoDevice => {
                 ok(self.state.device, "no device")?;
                 ok(self.state.addresses.is_empty(), "it has addresses")?;
                 self.state.device = false;
             }
-            Step::Sets(ops) => {
+            IpvsStep::Sets(ops) => {
                 ok(!ops.is_empty(), "empty step")?;
                 for op in ops {
                     self.set(op).map_err(|why| format!("{op}: {why}"))?;
                 }
             }
-            Step::Rules(restore) => {
+            IpvsStep::Rules(restore) => {
                 ok(!restore.is_empty(), "empty step")?;
                 self.rules.restore(&restore.to_string())?;
                 self.check_sets()?;
             }
-            Step::Servers(ops) => {
+            IpvsStep::Servers(ops) => {
                 ok(!ops.is_empty(), "empty step")?;
                 for op in ops {
                     self.server(op).map_err(|why| format!("{op}: {why}"))?;
                 }
             }
-            Step::Addresses(ops) => {
+            IpvsStep::Addresses(ops) => {
                 ok(
                     !ops.is_empty() && self.state.device,
                     "empty step or no device",
@@ -98,19 +98,23 @@ impl Sim {
             .used()
             .into_iter()
             .filter(|name| {
-                !SetName::new(name).is_some_and(|name| self.state.sets.contains_key(&name))
+                !IpsetName::new(name).is_some_and(|name| self.state.sets.contains_key(&name))
             })
             .collect();
         ok(missing.is_empty(), &format!("no sets {missing:?}"))
     }
 
-    fn set(&mut self, op: &ipset::Op) -> Result<(), String> {
+    fn set(&mut self, op: &ipset::IpsetOp) -> Result<(), String> {
         let used = self.used();
         let sets = &mut self.state.sets;
         match op {
-            ipset::Op::Create { set, kind, max } => {
-                let max = if *kind == Kind::Port { u32::MAX } else { *max };
-                let made = Set {
+            ipset::IpsetOp::Create { set, kind, max } => {
+                let max = if *kind == IpsetType::Port {
+                    u32::MAX
+                } else {
+                    *max
+                };
+                let made = ObservedIpset {
                     kind: Some(*kind),
                     max,
                     entries: BTreeSet::new(),
@@ -118,17 +122,17 @@ impl Sim {
                 };
                 ok(sets.insert(set.clone(), made).is_none(), "exists")
             }
-            ipset::Op::Add(name, entry) => {
+            ipset::IpsetOp::Add(name, entry) => {
                 let set = sets.get_mut(name).ok_or("no such set")?;
                 ok(set.kind.is_some_and(|kind| entry.is_of(kind)), "wrong kind")?;
                 ok((set.entries.len() as u64) < u64::from(set.max), "full")?;
                 ok(set.entries.insert(*entry), "exists")
             }
-            ipset::Op::Delete(name, entry) => {
+            ipset::IpsetOp::Delete(name, entry) => {
                 let set = sets.get_mut(name).ok_or("no such set")?;
                 ok(set.entries.remove(entry), "no such entry")
             }
-            ipset::Op::Swap(one, other) => {
+            ipset::IpsetOp::Swap(one, other) => {
                 let first = sets.remove(one).ok_or("no such set")?;
                 let second = sets.remove(other).ok_or("no such set")?;
                 ok(first.kind == second.kind, "kinds differ")?;
@@ -136,7 +140,7 @@ impl Sim {
                 sets.insert(one.clone(), second);
                 Ok(())
             }
-            ipset::Op::Destroy(name) => {
+            ipset::IpsetOp::Destroy(name) => {
                 ok(!used.contains(name.as_str()), "in use")?;
                 ok(sets.remove(name).is_some(), "no such set")
             }
@@ -144,28 +148,31 @@ impl Sim {
     }
 
     /// A destination that drains is gone at once here: there are no connections.
-    fn server(&mut self, op: &Op) -> Result<(), String> {
+    fn server(&mut self, op: &IpvsOp) -> Result<(), String> {
         let servers = &mut self.state.servers;
         match op {
-            Op::PutServer(server) => {
+            IpvsOp::PutServer(server) => {
                 let there = servers
                     .entry(server.key)
                     .or_insert_with(|| (*server, BTreeMap::new()));
                 there.0 = *server;
                 Ok(())
             }
-            Op::DeleteServer(key) => ok(servers.remove(key).is_some(), "no such server"),
-            Op::PutDestination(key, destination) => {
+            IpvsOp::DeleteServer(key) => ok(servers.remove(key).is_some(), "no such server"),
+            IpvsOp::PutDestination(key, destination) => {
                 let (_, there) = servers.get_mut(key).ok_or("no such server")?;
                 there.insert(destination.address, destination.weight);
                 Ok(())
             }
-            Op::RemoveDestination {
+            IpvsOp::RemoveDestination {
                 server,
                 destination,
                 removal,
             } => {
-                ok(*removal == Removal::of(server.protocol), "wrong removal")?;
+                ok(
+                    *removal == DestinationRemoval::of(server.protocol),
+                    "wrong removal",
+                )?;
                 let (_, there) = servers.get_mut(server).ok_or("no such server")?;
                 ok(there.remove(destination).is_some(), "no such destination")
             }

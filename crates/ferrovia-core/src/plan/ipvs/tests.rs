@@ -1,20 +1,20 @@
 //! The planner against the stand-in kernel.
 
-mod found;
+mod load_balancer;
+mod observed;
 mod random;
-mod worked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::sim::Sim;
+use super::sim::IpvsSim;
 use super::*;
 use crate::desired::{
     Endpoint, Frontend, HealthCheck, LocalDetector, NoEndpoints, NodePortAddresses, NodeRules,
 };
-use crate::dialect::ipset::Op as SetOp;
-use crate::dialect::ipvs::{Op, ServerKey};
+use crate::dialect::ipset::IpsetOp as SetOp;
+use crate::dialect::ipvs::{IpvsOp, VirtualServerKey};
 use crate::model::{Algorithm, PortKey, Protocol, Scheduler, TrafficPolicy};
 use crate::testing::ports::{self, endpoint};
 
@@ -52,15 +52,15 @@ fn local(port: ServicePort) -> ServicePort {
 }
 
 /// A node whose kernel is the stand-in.
-struct Lab {
+struct IpvsHarness {
     desired: Desired,
     options: IpvsOptions,
     planner: IpvsPlanner,
-    sim: Sim,
+    sim: IpvsSim,
 }
 
-impl Lab {
-    fn on(sim: Sim, family: Family, options: IpvsOptions) -> Self {
+impl IpvsHarness {
+    fn on(sim: IpvsSim, family: Family, options: IpvsOptions) -> Self {
         let desired = ports::nothing(family, node());
         Self {
             desired,
@@ -71,8 +71,8 @@ impl Lab {
     }
 
     fn with(options: IpvsOptions) -> Self {
-        let mut lab = Self::on(Sim::default(), Family::V4, options);
-        lab.full(Found::Adopt);
+        let mut lab = Self::on(IpvsSim::default(), Family::V4, options);
+        lab.full(ObservedPolicy::Adopt);
         lab
     }
 
@@ -80,7 +80,7 @@ impl Lab {
         Self::with(IpvsOptions::default())
     }
 
-    fn full(&mut self, found: Found) -> IpvsPlan {
+    fn full(&mut self, found: ObservedPolicy) -> IpvsPlan {
         let plan = self
             .planner
             .full(&self.desired, &self.sim.observed(), found);
@@ -96,7 +96,7 @@ impl Lab {
     /// A new process over what is there.
     fn restart(&mut self) -> IpvsPlan {
         self.planner = IpvsPlanner::new(self.desired.family, self.options.clone());
-        self.full(Found::Adopt)
+        self.full(ObservedPolicy::Adopt)
     }
 
     fn change(
@@ -105,10 +105,10 @@ impl Lab {
         node: Option<NodeRules>,
     ) -> IpvsPlan {
         let delta = self.delta(changes, node);
-        self.partial(&delta)
+        self.incremental(&delta)
     }
 
-    /// Wants something else, and says what has changed.
+    /// Replaces the desired state and returns the delta.
     fn delta(
         &mut self,
         changes: Vec<(PortKey, Option<ServicePort>)>,
@@ -117,8 +117,8 @@ impl Lab {
         ports::change(&mut self.desired, changes, node)
     }
 
-    fn partial(&mut self, delta: &Delta) -> IpvsPlan {
-        let plan = self.planner.partial(&self.desired, delta);
+    fn incremental(&mut self, delta: &Delta) -> IpvsPlan {
+        let plan = self.planner.incremental(&self.desired, delta);
         self.write(&plan);
         plan
     }
@@ -133,7 +133,7 @@ impl Lab {
 
     /// A Service's health check gets a port, or loses it.
     fn check(&mut self, name: &str, port: Option<u16>) -> IpvsPlan {
-        let key = ServiceKey::new("demo", name);
+        let key = ServiceKey::from_checked_names("demo", name);
         let checks = Arc::make_mut(&mut self.desired.health_checks);
         match port {
             Some(port) => checks.insert(
@@ -145,21 +145,25 @@ impl Lab {
             ),
             None => checks.remove(&key),
         };
-        self.partial(&Delta {
+        self.incremental(&Delta {
             checks: vec![key],
             ..Delta::default()
         })
     }
 
     fn fresh(&self) -> Self {
-        let mut fresh = Self::on(Sim::default(), self.desired.family, self.options.clone());
+        let mut fresh = Self::on(
+            IpvsSim::default(),
+            self.desired.family,
+            self.options.clone(),
+        );
         fresh.desired = self.desired.clone();
-        fresh.full(Found::Adopt);
+        fresh.full(ObservedPolicy::Adopt);
         fresh
     }
 
     /// Everything in the kernel. The order of rules in the one chain of services means nothing.
-    fn meaning(&self) -> (Observed, Vec<(String, Vec<String>)>) {
+    fn meaning(&self) -> (IpvsObserved, Vec<(String, Vec<String>)>) {
         let mut chains = Vec::new();
         for table in ["filter", "nat"] {
             for (chain, rules) in self.sim.rules.chains(table) {
@@ -173,9 +177,9 @@ impl Lab {
         (self.sim.state.clone(), chains)
     }
 
-    fn entries(&self, set: SetId) -> Vec<String> {
+    fn entries(&self, set: IpvsSetId) -> Vec<String> {
         let set = &self.sim.state.sets[&set.name(self.desired.family)];
-        set.entries.iter().map(Entry::to_string).collect()
+        set.entries.iter().map(IpsetEntry::to_string).collect()
     }
 
     fn server(&self, at: &str) -> Option<String> {
@@ -188,9 +192,9 @@ impl Lab {
     }
 }
 
-fn tcp(at: &str) -> ServerKey {
+fn tcp(at: &str) -> VirtualServerKey {
     let at: SocketAddr = at.parse().unwrap();
-    ServerKey {
+    VirtualServerKey {
         address: at.ip(),
         port: at.port(),
         protocol: Protocol::Tcp,
@@ -199,7 +203,7 @@ fn tcp(at: &str) -> ServerKey {
 
 #[test]
 fn a_change_of_endpoints_touches_only_its_servers() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     for n in 1..=9 {
         lab.set(service(n, &[endpoint(1, 1)]));
     }
@@ -221,7 +225,7 @@ fn a_change_of_endpoints_touches_only_its_servers() {
         frontends: port.frontends[..1].into(),
         ..port.clone()
     });
-    assert!(matches!(plan.steps[0], Step::Servers(_)));
+    assert!(matches!(plan.steps[0], IpvsStep::Servers(_)));
     let plan = lab.set(ServicePort {
         frontends: port.frontends[..1].into(),
         affinity: Some(600),
@@ -233,36 +237,36 @@ fn a_change_of_endpoints_touches_only_its_servers() {
 
 #[test]
 fn a_service_comes_and_goes_in_order() {
-    let mut lab = Lab::new();
-    let came = lab.set(service(1, &[endpoint(2, 1)]));
+    let mut lab = IpvsHarness::new();
+    let added = lab.set(service(1, &[endpoint(2, 1)]));
     let kinds = |plan: &IpvsPlan| -> Vec<&'static str> {
-        let kind = |step: &Step| match step {
-            Step::Device => "device",
-            Step::NoDevice => "no device",
-            Step::Sets(ops) if matches!(ops[0], SetOp::Delete(..)) => "entries go",
-            Step::Sets(_) => "entries come",
-            Step::Rules(_) => "rules",
-            Step::Servers(ops) if matches!(ops[0], Op::DeleteServer(_)) => "servers go",
-            Step::Servers(_) => "servers come",
-            Step::Addresses(ops) if matches!(ops[0], AddressOp::Unbind(_)) => "addresses go",
-            Step::Addresses(_) => "addresses come",
+        let kind = |step: &IpvsStep| match step {
+            IpvsStep::Device => "device",
+            IpvsStep::NoDevice => "no device",
+            IpvsStep::Sets(ops) if matches!(ops[0], SetOp::Delete(..)) => "entries go",
+            IpvsStep::Sets(_) => "entries come",
+            IpvsStep::Rules(_) => "rules",
+            IpvsStep::Servers(ops) if matches!(ops[0], IpvsOp::DeleteServer(_)) => "servers go",
+            IpvsStep::Servers(_) => "servers come",
+            IpvsStep::Addresses(ops) if matches!(ops[0], AddressOp::Unbind(_)) => "addresses go",
+            IpvsStep::Addresses(_) => "addresses come",
         };
         plan.steps.iter().map(kind).collect()
     };
     assert_eq!(
-        kinds(&came),
+        kinds(&added),
         ["entries come", "servers come", "addresses come"]
     );
     assert_eq!(
         kinds(&lab.remove(1)),
         ["addresses go", "servers go", "entries go"]
     );
-    let mut fresh = Lab::on(Sim::default(), Family::V4, IpvsOptions::default());
+    let mut fresh = IpvsHarness::on(IpvsSim::default(), Family::V4, IpvsOptions::default());
     fresh.desired.ports = [service(1, &[])]
         .map(|port| (port.key.clone(), Arc::new(port)))
         .into();
     assert_eq!(
-        kinds(&fresh.full(Found::Adopt)),
+        kinds(&fresh.full(ObservedPolicy::Adopt)),
         [
             "device",
             "entries come",
@@ -276,18 +280,18 @@ fn a_service_comes_and_goes_in_order() {
 
 #[test]
 fn what_one_port_gives_up_another_takes() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     let old = service(1, &[endpoint(2, 1)]);
     lab.set(old.clone());
     let mut new = old.clone();
-    new.key.service = ServiceKey::new("demo", "renamed");
+    new.key.service = ServiceKey::from_checked_names("demo", "renamed");
     let plan = lab.change(vec![(new.key.clone(), Some(new)), (old.key, None)], None);
     assert!(plan.is_empty(), "{plan}");
 }
 
 #[test]
 fn an_address_and_a_local_endpoint_stay_while_anyone_has_them() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     let one = service(1, &[endpoint(2, 1)]);
     let mut other = one.clone();
     other.key.name = "https".into();
@@ -296,24 +300,24 @@ fn an_address_and_a_local_endpoint_stay_while_anyone_has_them() {
     lab.set(other.clone());
     lab.remove(1);
     assert_eq!(lab.sim.state.addresses, BTreeSet::from([ip("10.96.0.1")]));
-    assert_eq!(lab.entries(SetId::Addresses), ["10.96.0.1"]);
+    assert_eq!(lab.entries(IpvsSetId::Addresses), ["10.96.0.1"]);
     assert_eq!(
-        lab.entries(SetId::LoopBack),
+        lab.entries(IpvsSetId::LoopBack),
         ["10.244.1.2,tcp:8080,10.244.1.2"]
     );
     lab.change(vec![(other.key, None)], None);
-    assert!(lab.entries(SetId::LoopBack).is_empty() && lab.sim.state.addresses.is_empty());
+    assert!(lab.entries(IpvsSetId::LoopBack).is_empty() && lab.sim.state.addresses.is_empty());
 }
 
 #[test]
 fn ports_of_health_checks_are_counted() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     lab.check("a", Some(31000));
     lab.check("b", Some(31000));
     lab.check("a", Some(31001));
-    assert_eq!(lab.entries(SetId::HealthCheck), ["31000", "31001"]);
+    assert_eq!(lab.entries(IpvsSetId::HealthCheck), ["31000", "31001"]);
     lab.check("b", None);
-    assert_eq!(lab.entries(SetId::HealthCheck), ["31001"]);
+    assert_eq!(lab.entries(IpvsSetId::HealthCheck), ["31001"]);
     assert!(lab.restart().is_empty());
 }
 
@@ -324,10 +328,10 @@ fn policy_local_without_local_endpoints_drops_what_comes_from_outside() {
         internal_policy: TrafficPolicy::Local,
         ..service(1, &[endpoint(1, 1)])
     };
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     lab.set(remote.clone());
     assert_eq!(
-        lab.entries(SetId::NoLocal),
+        lab.entries(IpvsSetId::NoLocal),
         [
             "192.168.1.10,tcp:30001",
             "198.51.100.1,tcp:80",
@@ -339,7 +343,7 @@ fn policy_local_without_local_endpoints_drops_what_comes_from_outside() {
         lab.server("203.0.113.1:80").unwrap(),
         "-t 203.0.113.1:80 -s rr > 10.244.2.1:8080 x1"
     );
-    assert_eq!(lab.entries(SetId::NoneAllowed), ["10.96.0.1,tcp:80"]);
+    assert_eq!(lab.entries(IpvsSetId::NoneAllowed), ["10.96.0.1,tcp:80"]);
     assert_eq!(lab.server("10.96.0.1:80"), None);
     assert!(lab.sim.state.addresses.contains(&ip("10.96.0.1")));
 
@@ -350,18 +354,18 @@ fn policy_local_without_local_endpoints_drops_what_comes_from_outside() {
     });
     let last = plan.steps.last().unwrap().to_string();
     assert!(last.starts_with("del KUBE-NONE-ALLOWED"), "{plan}");
-    assert!(lab.entries(SetId::NoLocal).is_empty());
+    assert!(lab.entries(IpvsSetId::NoLocal).is_empty());
     assert_eq!(
         lab.server("10.96.0.1:80").unwrap(),
         "-t 10.96.0.1:80 -s rr > 10.244.1.2:8080 x1"
     );
 
-    let mut as_upstream = Lab::with(IpvsOptions {
+    let mut as_upstream = IpvsHarness::with(IpvsOptions {
         local_fallback: true,
         ..IpvsOptions::default()
     });
     as_upstream.set(remote);
-    assert!(as_upstream.entries(SetId::NoLocal).is_empty());
+    assert!(as_upstream.entries(IpvsSetId::NoLocal).is_empty());
     assert_eq!(
         as_upstream.server("10.96.0.1:80").unwrap(),
         "-t 10.96.0.1:80 -s rr > 10.244.2.1:8080 x1"
@@ -370,21 +374,21 @@ fn policy_local_without_local_endpoints_drops_what_comes_from_outside() {
 
 #[test]
 fn services_without_endpoints_are_refused_by_the_kernel_or_dropped() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     lab.set(service(1, &[]));
     assert_eq!(
         lab.server("10.96.0.1:80").unwrap(),
         "-t 10.96.0.1:80 -s rr > "
     );
-    let mut lab = Lab::on(Sim::default(), Family::V4, IpvsOptions::default());
+    let mut lab = IpvsHarness::on(IpvsSim::default(), Family::V4, IpvsOptions::default());
     lab.desired.node = Arc::new(NodeRules {
         no_endpoints: NoEndpoints::Drop,
         ..node()
     });
-    lab.full(Found::Adopt);
+    lab.full(ObservedPolicy::Adopt);
     lab.set(service(1, &[]));
     assert!(lab.sim.state.servers.is_empty());
-    assert_eq!(lab.entries(SetId::NoEndpoints).len(), 4);
+    assert_eq!(lab.entries(IpvsSetId::NoEndpoints).len(), 4);
     let rules = |table, chain| lab.sim.rules.chain(table, chain).unwrap().join("\n");
     assert!(rules("nat", "KUBE-SERVICES").contains("KUBE-NO-ENDPOINTS dst,dst -j KUBE-MARK-DROP"));
     assert!(rules("filter", "KUBE-FIREWALL").contains("--mark 0x8000/0x8000 -j DROP"));
@@ -409,7 +413,7 @@ fn schedulers_follow_service_weights_and_kernel() {
         (port("nq", Algorithm::SourceHash, [1, 1]), "nq"),
     ];
     for (port, words) in cases {
-        let mut lab = Lab::new();
+        let mut lab = IpvsHarness::new();
         let plan = lab.set(port);
         assert!(
             lab.server("10.96.0.1:80")
@@ -419,7 +423,7 @@ fn schedulers_follow_service_weights_and_kernel() {
         );
         assert!(plan.notes.is_empty());
     }
-    let mut poor = Lab::with(IpvsOptions {
+    let mut poor = IpvsHarness::with(IpvsOptions {
         available: [Scheduler::RR, Scheduler::SH].into(),
         ..IpvsOptions::default()
     });
@@ -439,7 +443,7 @@ fn schedulers_follow_service_weights_and_kernel() {
 
 #[test]
 fn source_ranges_are_spelt_as_the_tool_spells_them() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     let ranges = |nets: &[&str]| nets.iter().map(|net| net.parse().unwrap()).collect();
     let restricted = |nets: &[&str]| ServicePort {
         source_ranges: ranges(nets),
@@ -447,14 +451,14 @@ fn source_ranges_are_spelt_as_the_tool_spells_them() {
     };
     lab.set(restricted(&["192.0.2.0/24", "198.51.100.7/32"]));
     assert_eq!(
-        lab.entries(SetId::SourceCidr),
+        lab.entries(IpvsSetId::SourceCidr),
         [
             "203.0.113.1,tcp:80,192.0.2.0/24",
             "203.0.113.1,tcp:80,198.51.100.7"
         ]
     );
-    assert_eq!(lab.entries(SetId::Firewall), ["203.0.113.1,tcp:80"]);
-    let out = |lab: &Lab| {
+    assert_eq!(lab.entries(IpvsSetId::Firewall), ["203.0.113.1,tcp:80"]);
+    let out = |lab: &IpvsHarness| {
         lab.sim
             .rules
             .chain("filter", "KUBE-IPVS-OUT-FILTER")
@@ -468,7 +472,7 @@ fn source_ranges_are_spelt_as_the_tool_spells_them() {
     // The node may too: its own packets have the load balancer's address.
     let plan = lab.set(restricted(&["192.0.2.0/24", "203.0.113.1/32"]));
     assert_eq!(
-        lab.entries(SetId::SourceIp),
+        lab.entries(IpvsSetId::SourceIp),
         ["203.0.113.1,tcp:80,203.0.113.1"]
     );
     assert!(out(&lab).is_empty(), "{plan}");
@@ -482,7 +486,7 @@ fn source_ranges_are_spelt_as_the_tool_spells_them() {
 
 #[test]
 fn a_nodes_own_address_is_served_but_not_bound() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     let port = ServicePort {
         frontends: Box::new([
             Frontend::ClusterIp("10.96.0.1:80".parse().unwrap()),
@@ -510,7 +514,7 @@ fn a_nodes_own_address_is_served_but_not_bound() {
 
 #[test]
 fn a_nodes_address_that_a_service_lists_goes_before_a_node_port() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     let by_node_port = service(1, &[endpoint(2, 1)]);
     let by_address = |external: &str| ServicePort {
         frontends: Box::new([
@@ -519,7 +523,7 @@ fn a_nodes_address_that_a_service_lists_goes_before_a_node_port() {
         ]),
         ..service(2, &[endpoint(4, 1)])
     };
-    let serves = |lab: &Lab, wanted: &str| {
+    let serves = |lab: &IpvsHarness, wanted: &str| {
         let found = lab.server("192.168.1.10:30001").unwrap();
         assert!(found.contains(wanted), "{found}");
         assert_eq!(lab.meaning(), lab.fresh().meaning());
@@ -540,7 +544,7 @@ fn a_nodes_address_that_a_service_lists_goes_before_a_node_port() {
 
 #[test]
 fn sctp_and_udp_go_at_once_and_have_their_own_sets() {
-    let mut lab = Lab::new();
+    let mut lab = IpvsHarness::new();
     for protocol in [Protocol::Sctp, Protocol::Udp] {
         let mut port = service(1, &[endpoint(2, 1)]);
         port.key.protocol = protocol;
@@ -552,9 +556,9 @@ fn sctp_and_udp_go_at_once_and_have_their_own_sets() {
         assert!(!plan.to_string().contains("drain"), "{plan}");
     }
     assert_eq!(
-        lab.entries(SetId::NodePortSctp),
+        lab.entries(IpvsSetId::NodePortSctp),
         ["192.168.1.10,sctp:30001"]
     );
-    assert_eq!(lab.entries(SetId::NodePortUdp), ["30001"]);
+    assert_eq!(lab.entries(IpvsSetId::NodePortUdp), ["30001"]);
     assert!(lab.restart().is_empty());
 }

@@ -6,41 +6,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::context::Context;
-use super::plan::{AddressOp, IpvsPlan, Step};
+use super::context::IpvsContext;
+use super::plan::{AddressOp, IpvsPlan, IpvsStep};
 use super::rules::OUT_FILTER;
-use super::sets::SetId;
-use super::state::{Turned, Virtual};
-use crate::dialect::ipset::{self, Entry, SetName};
-use crate::dialect::iptables::{Restore, Section, TableName};
-use crate::dialect::ipvs::{self, Destination, Removal, ServerKey};
+use super::service_state::{RefCountChanges, Virtual};
+use super::sets::IpvsSetId;
+use crate::dialect::ipset::{self, IpsetEntry, IpsetName};
+use crate::dialect::iptables::{Restore, RestoreSection, TableName};
+use crate::dialect::ipvs::{self, DestinationRemoval, IpvsDestination, VirtualServerKey};
 use crate::family::Family;
 
 /// A plan in the making.
-pub(super) struct Writer {
+pub(super) struct IpvsWriter {
     family: Family,
     /// What must be out of the way before all else.
-    pub(super) first: Vec<Step>,
+    pub(super) first: Vec<IpvsStep>,
     pub(super) device: bool,
-    /// Sets that are made, and those made anew.
-    pub(super) sets: Vec<ipset::Op>,
-    entries_come: BTreeSet<(SetId, Entry)>,
-    entries_go: BTreeSet<(SetId, Entry)>,
-    pub(super) filter: Section,
-    pub(super) nat: Section,
+    /// Sets that are created or recreated.
+    pub(super) sets: Vec<ipset::IpsetOp>,
+    entries_come: BTreeSet<(IpvsSetId, IpsetEntry)>,
+    entries_go: BTreeSet<(IpvsSetId, IpsetEntry)>,
+    pub(super) filter: RestoreSection,
+    pub(super) nat: RestoreSection,
     /// Rules of the iptables mode serve in nat: they are replaced when all else is ready.
     pub(super) nat_is_late: bool,
     out_rules_go: Vec<String>,
     out_rules_come: bool,
     /// What is left of other modes.
     pub(super) leftovers: Restore,
-    servers_come: Vec<ipvs::Op>,
-    servers_go: Vec<ipvs::Op>,
+    servers_come: Vec<ipvs::IpvsOp>,
+    servers_go: Vec<ipvs::IpvsOp>,
     addresses: Vec<AddressOp>,
     pub(super) notes: Vec<String>,
 }
 
-impl Writer {
+impl IpvsWriter {
     pub(super) fn new(family: Family) -> Self {
         Self {
             family,
@@ -49,8 +49,8 @@ impl Writer {
             sets: Vec::new(),
             entries_come: BTreeSet::new(),
             entries_go: BTreeSet::new(),
-            filter: Section::new(TableName::Filter),
-            nat: Section::new(TableName::Nat),
+            filter: RestoreSection::new(TableName::Filter),
+            nat: RestoreSection::new(TableName::Nat),
             nat_is_late: false,
             out_rules_go: Vec::new(),
             out_rules_come: false,
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     /// Where rules of a table are written.
-    pub(super) fn section(&mut self, table: TableName) -> &mut Section {
+    pub(super) fn section(&mut self, table: TableName) -> &mut RestoreSection {
         match table {
             TableName::Nat => &mut self.nat,
             // Nothing is written to other tables.
@@ -71,36 +71,41 @@ impl Writer {
         }
     }
 
-    pub(super) fn add_entry(&mut self, set: SetId, entry: Entry) {
+    pub(super) fn add_entry(&mut self, set: IpvsSetId, entry: IpsetEntry) {
         self.entries_come.insert((set, entry));
     }
 
-    pub(super) fn delete_entry(&mut self, set: SetId, entry: Entry) {
+    pub(super) fn delete_entry(&mut self, set: IpvsSetId, entry: IpsetEntry) {
         self.entries_go.insert((set, entry));
     }
 
-    /// Changes the entries to what is wanted.
+    /// Changes the entries to the desired ones.
     pub(super) fn entries(
         &mut self,
-        before: &BTreeSet<(SetId, Entry)>,
-        after: &BTreeSet<(SetId, Entry)>,
+        before: &BTreeSet<(IpvsSetId, IpsetEntry)>,
+        after: &BTreeSet<(IpvsSetId, IpsetEntry)>,
     ) {
         self.entries_come.extend(after.difference(before));
         self.entries_go.extend(before.difference(after));
     }
 
-    /// Changes the entries of a set that several may want.
-    pub(super) fn turned(&mut self, set: SetId, turned: Turned<Entry>) {
+    /// Changes the entries of a set that service ports share.
+    pub(super) fn ref_count_changes(
+        &mut self,
+        set: IpvsSetId,
+        ref_count_changes: RefCountChanges<IpsetEntry>,
+    ) {
         let of_set = |entry| (set, entry);
         self.entries_come
-            .extend(turned.came.into_iter().map(of_set));
-        self.entries_go.extend(turned.went.into_iter().map(of_set));
+            .extend(ref_count_changes.added.into_iter().map(of_set));
+        self.entries_go
+            .extend(ref_count_changes.removed.into_iter().map(of_set));
     }
 
     /// Changes the addresses of the device.
-    pub(super) fn addresses(&mut self, turned: Turned<std::net::IpAddr>) {
-        let binds = turned.came.into_iter().map(AddressOp::Bind);
-        let unbinds = turned.went.into_iter().map(AddressOp::Unbind);
+    pub(super) fn addresses(&mut self, ref_count_changes: RefCountChanges<std::net::IpAddr>) {
+        let binds = ref_count_changes.added.into_iter().map(AddressOp::Bind);
+        let unbinds = ref_count_changes.removed.into_iter().map(AddressOp::Unbind);
         self.addresses.extend(binds.chain(unbinds));
     }
 
@@ -113,62 +118,61 @@ impl Writer {
         self.out_rules_go.extend(before.difference(after).cloned());
     }
 
-    /// Changes servers and their destinations. Without trust in what is there, all that is wanted is written.
+    /// Changes servers and their destinations. If the observed servers are not trusted, all desired ones are written.
     pub(super) fn servers(
         &mut self,
-        before: &BTreeMap<ServerKey, Virtual>,
-        after: &BTreeMap<ServerKey, Virtual>,
+        before: &BTreeMap<VirtualServerKey, Virtual>,
+        after: &BTreeMap<VirtualServerKey, Virtual>,
         is_trusted: bool,
-        context: &Context,
+        context: &IpvsContext,
     ) {
         for (key, (server, destinations)) in after {
             let old = before.get(key);
             if !old.is_some_and(|(old, _)| is_trusted && old == server) {
-                self.servers_come.push(ipvs::Op::PutServer(*server));
+                self.servers_come.push(ipvs::IpvsOp::PutServer(*server));
             }
             let none = BTreeMap::new();
             let old = old.map_or(&none, |(_, destinations)| destinations);
             for (address, weight) in destinations {
                 if !is_trusted || old.get(address) != Some(weight) {
-                    let destination = Destination {
+                    let destination = IpvsDestination {
                         address: *address,
                         weight: *weight,
                     };
                     self.servers_come
-                        .push(ipvs::Op::PutDestination(*key, destination));
+                        .push(ipvs::IpvsOp::PutDestination(*key, destination));
                 }
             }
             let gone = old.keys().filter(|at| !destinations.contains_key(at));
             self.servers_come
-                .extend(gone.map(|at| ipvs::Op::RemoveDestination {
+                .extend(gone.map(|at| ipvs::IpvsOp::RemoveDestination {
                     server: *key,
                     destination: *at,
-                    removal: Removal::of(key.protocol),
+                    removal: DestinationRemoval::of(key.protocol),
                 }));
         }
         let gone = before.keys().filter(|key| !after.contains_key(key));
         let gone = gone.filter(|key| !context.options.excludes(key.address));
         self.servers_go
-            .extend(gone.map(|key| ipvs::Op::DeleteServer(*key)));
+            .extend(gone.map(|key| ipvs::IpvsOp::DeleteServer(*key)));
     }
 
-    /// Everything in order.
     pub(super) fn finish(mut self) -> IpvsPlan {
         let exempted = take_exempting(&mut self.entries_come);
         let no_longer_exempted = take_exempting(&mut self.entries_go);
         let family = self.family;
-        let add = |entries| set_ops(family, entries, ipset::Op::Add);
-        let delete = |entries| set_ops(family, entries, ipset::Op::Delete);
+        let add = |entries| set_ops(family, entries, ipset::IpsetOp::Add);
+        let delete = |entries| set_ops(family, entries, ipset::IpsetOp::Delete);
         let late_filter = self.delete_out_rules();
 
         let mut steps = std::mem::take(&mut self.first);
         if self.device {
-            steps.push(Step::Device);
+            steps.push(IpvsStep::Device);
         }
         let mut sets = delete(no_longer_exempted.into_iter().rev().collect());
         sets.append(&mut self.sets);
         sets.extend(add(self.entries_come.into_iter().collect()));
-        push(&mut steps, sets, Step::Sets);
+        push(&mut steps, sets, IpvsStep::Sets);
 
         let (mut early, mut late) = (Restore::default(), Restore::default());
         early.push(self.filter);
@@ -178,18 +182,18 @@ impl Writer {
             early.push(self.nat);
         }
         push_rules(&mut steps, early);
-        push(&mut steps, self.servers_come, Step::Servers);
-        push(&mut steps, add(exempted), Step::Sets);
+        push(&mut steps, self.servers_come, IpvsStep::Servers);
+        push(&mut steps, add(exempted), IpvsStep::Sets);
         self.addresses.sort_unstable();
-        push(&mut steps, self.addresses, Step::Addresses);
+        push(&mut steps, self.addresses, IpvsStep::Addresses);
         push_rules(&mut steps, late);
         push_rules(&mut steps, self.leftovers);
-        push(&mut steps, self.servers_go, Step::Servers);
+        push(&mut steps, self.servers_go, IpvsStep::Servers);
         let mut last = Restore::default();
         last.push(late_filter);
         push_rules(&mut steps, last);
         let gone = self.entries_go.into_iter().rev().collect();
-        push(&mut steps, delete(gone), Step::Sets);
+        push(&mut steps, delete(gone), IpvsStep::Sets);
         IpvsPlan {
             steps,
             notes: self.notes,
@@ -197,8 +201,8 @@ impl Writer {
     }
 
     /// Rules that keep the node away go last, unless others come: then all are changed at once, for each change of rules runs a tool.
-    fn delete_out_rules(&mut self) -> Section {
-        let mut late = Section::new(TableName::Filter);
+    fn delete_out_rules(&mut self) -> RestoreSection {
+        let mut late = RestoreSection::new(TableName::Filter);
         let section = if self.out_rules_come {
             &mut self.filter
         } else {
@@ -212,8 +216,8 @@ impl Writer {
 }
 
 /// Takes out the entries that exempt a frontend from masquerading while the frontend itself stays.
-fn take_exempting(entries: &mut BTreeSet<(SetId, Entry)>) -> Vec<(SetId, Entry)> {
-    let is_exempting = |(set, entry): &(SetId, Entry)| {
+fn take_exempting(entries: &mut BTreeSet<(IpvsSetId, IpsetEntry)>) -> Vec<(IpvsSetId, IpsetEntry)> {
+    let is_exempting = |(set, entry): &(IpvsSetId, IpsetEntry)| {
         let all = set.exempts_from();
         all.is_some_and(|all| !entries.contains(&(all, *entry)))
     };
@@ -231,10 +235,10 @@ fn take_exempting(entries: &mut BTreeSet<(SetId, Entry)>) -> Vec<(SetId, Entry)>
 /// Changes of entries, which come set by set.
 fn set_ops(
     family: Family,
-    entries: Vec<(SetId, Entry)>,
-    op: impl Fn(SetName, Entry) -> ipset::Op,
-) -> Vec<ipset::Op> {
-    let mut current: Option<(SetId, SetName)> = None;
+    entries: Vec<(IpvsSetId, IpsetEntry)>,
+    op: impl Fn(IpsetName, IpsetEntry) -> ipset::IpsetOp,
+) -> Vec<ipset::IpsetOp> {
+    let mut current: Option<(IpvsSetId, IpsetName)> = None;
     let mut ops = Vec::with_capacity(entries.len());
     for (set, entry) in entries {
         let name = match current.take() {
@@ -247,14 +251,14 @@ fn set_ops(
     ops
 }
 
-fn push<T>(steps: &mut Vec<Step>, ops: Vec<T>, step: impl FnOnce(Vec<T>) -> Step) {
+fn push<T>(steps: &mut Vec<IpvsStep>, ops: Vec<T>, step: impl FnOnce(Vec<T>) -> IpvsStep) {
     if !ops.is_empty() {
         steps.push(step(ops));
     }
 }
 
-fn push_rules(steps: &mut Vec<Step>, rules: Restore) {
+fn push_rules(steps: &mut Vec<IpvsStep>, rules: Restore) {
     if !rules.is_empty() {
-        steps.push(Step::Rules(rules));
+        steps.push(IpvsStep::Rules(rules));
     }
 }

@@ -1,28 +1,30 @@
 //! Taking over what an earlier run (or a failed write) left in the kernel, so that a restart with an unchanged cluster writes nothing.
 //!
-//! Nothing found is believed beyond that: what is adopted only makes the wanted state look like what is there; the comparison that
+//! Nothing observed is trusted beyond that: adoption only makes the desired state resemble the observed one; the comparison that
 //! follows decides.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::layout::{LIST_BITS, LOCAL, PORT_BITS, SetId, TAG, port_id, port_number};
-use super::lists::{List, Lists, Registry};
-use super::pick::Pick;
-use super::service::frontend_key;
-use super::slots::Target;
+use super::endpoint_lists::{EndpointList, ListRegistry, PortLists};
+use super::endpoint_selector::EndpointSelector;
+use super::layout::{LIST_BITS, LOCAL, NftSetId, PORT_BITS, TAG, port_id, port_number};
+use super::service_elements::frontend_key;
+use super::slots::SlotTarget;
 use crate::desired::{Desired, Frontend, ServicePort};
-use crate::dialect::nft::{Data, Key, KeyBuilder, Observed, ObservedSet, Verdict};
+use crate::dialect::nft::{
+    ElementData, ElementKey, KeyBuilder, NftObserved, NftVerdict, ObservedSet,
+};
 use crate::model::PortKey;
 
 /// What the kernel's elements say about lists and classes. With `keep`, what belongs to services we do not know is spared as well.
 pub(super) fn adopt(
     desired: &Desired,
-    observed: &Observed,
+    observed: &NftObserved,
     keep: bool,
-) -> (Registry, HashMap<PortKey, Lists>) {
-    let kernel = Kernel::new(observed);
-    let mut registry = Registry::default();
+) -> (ListRegistry, HashMap<PortKey, PortLists>) {
+    let kernel = AdoptedTable::new(observed);
+    let mut registry = ListRegistry::default();
     for (pick, number) in kernel.classes() {
         registry.classes.adopt(pick, number);
         if keep {
@@ -45,14 +47,14 @@ pub(super) fn adopt(
 }
 
 /// Our maps as found.
-struct Kernel<'a> {
-    observed: &'a Observed,
+struct AdoptedTable<'a> {
+    observed: &'a NftObserved,
     /// Endpoints of service ports with affinity, by the port's id: number and endpoint.
-    sticky: HashMap<u32, Vec<(u32, Target)>>,
+    sticky: HashMap<u32, Vec<(u32, SlotTarget)>>,
 }
 
-impl<'a> Kernel<'a> {
-    fn new(observed: &'a Observed) -> Self {
+impl<'a> AdoptedTable<'a> {
+    fn new(observed: &'a NftObserved) -> Self {
         let mut kernel = Self {
             observed,
             sticky: HashMap::new(),
@@ -61,28 +63,28 @@ impl<'a> Kernel<'a> {
         kernel
     }
 
-    fn set(&self, id: SetId) -> Option<&'a ObservedSet> {
+    fn set(&self, id: NftSetId) -> Option<&'a ObservedSet> {
         self.observed.sets.get(id.name())
     }
 
-    fn value(&self, id: SetId, key: &Key) -> Option<&'a Key> {
+    fn value(&self, id: NftSetId, key: &ElementKey) -> Option<&'a ElementKey> {
         match self.set(id)?.elements.get(key)?.data.as_ref()? {
-            Data::Value(value) => Some(value),
-            Data::Verdict(_) => None,
+            ElementData::Value(value) => Some(value),
+            ElementData::Verdict(_) => None,
         }
     }
 
-    fn id(&self, set: SetId, key: &Key) -> Option<u32> {
+    fn id(&self, set: NftSetId, key: &ElementKey) -> Option<u32> {
         number(self.value(set, key)?.as_bytes())
     }
 
-    fn classes(&self) -> impl Iterator<Item = (Pick, u32)> {
+    fn classes(&self) -> impl Iterator<Item = (EndpointSelector, u32)> {
         let elements = self
-            .set(SetId::Picks)
+            .set(NftSetId::Picks)
             .into_iter()
             .flat_map(|set| &set.elements);
         elements.filter_map(|(key, element)| match &element.data {
-            Some(Data::Verdict(Verdict::Goto(chain))) => {
+            Some(ElementData::Verdict(NftVerdict::Goto(chain))) => {
                 Some((chain.parse().ok()?, number(key.as_bytes())?))
             }
             _ => None,
@@ -91,27 +93,27 @@ impl<'a> Kernel<'a> {
 
     /// The numbers of all service ports that some frontend leads to.
     fn numbers(&self) -> impl Iterator<Item = u32> {
-        let sets = [SetId::Services, SetId::NodePorts].into_iter();
+        let sets = [NftSetId::Services, NftSetId::NodePorts].into_iter();
         let elements = sets
             .filter_map(|set| self.set(set))
             .flat_map(|set| &set.elements);
         elements.filter_map(|(_, element)| match &element.data {
-            Some(Data::Value(value)) => number(value.as_bytes()).map(port_number),
+            Some(ElementData::Value(value)) => number(value.as_bytes()).map(port_number),
             _ => None,
         })
     }
 
-    fn sticky_endpoints(&self) -> HashMap<u32, Vec<(u32, Target)>> {
+    fn sticky_endpoints(&self) -> HashMap<u32, Vec<(u32, SlotTarget)>> {
         let mut by_port: HashMap<u32, Vec<_>> = HashMap::new();
         let elements = self
-            .set(SetId::StickyEndpoints)
+            .set(NftSetId::StickyEndpoints)
             .into_iter()
             .flat_map(|set| &set.elements);
         for (key, element) in elements {
             let Some(id) = key.as_bytes().get(4..).and_then(number) else {
                 continue;
             };
-            if let Some(Data::Value(value)) = &element.data
+            if let Some(ElementData::Value(value)) = &element.data
                 && let Some(target) = target(value.as_bytes())
             {
                 by_port
@@ -123,21 +125,21 @@ impl<'a> Kernel<'a> {
         by_port
     }
 
-    fn lists(&self, port: &ServicePort, registry: &mut Registry) -> Lists {
+    fn lists(&self, port: &ServicePort, registry: &mut ListRegistry) -> PortLists {
         let ids = port
             .frontends
             .iter()
             .filter_map(|frontend| self.frontend_id(port, *frontend));
         let mut numbers = ids.filter(|id| id & TAG != 0).map(port_number);
         let Some(number) = numbers.find(|number| registry.adopt(*number)) else {
-            return Lists::default();
+            return PortLists::default();
         };
         let numbered = self.numbered(port_id(number));
-        let list = |id| List {
+        let list = |id| EndpointList {
             slots: self.slots(id, &numbered, port),
             pick: None,
         };
-        Lists {
+        PortLists {
             number: Some(number),
             cluster: Some(list(port_id(number))),
             local: Some(Box::new(list(port_id(number) | LOCAL))),
@@ -145,7 +147,7 @@ impl<'a> Kernel<'a> {
         }
     }
 
-    fn numbered(&self, port: u32) -> Box<[Option<Target>]> {
+    fn numbered(&self, port: u32) -> Box<[Option<SlotTarget>]> {
         let mut numbered = Vec::new();
         for (number, target) in self.sticky.get(&port).into_iter().flatten() {
             let index = (*number as usize).saturating_sub(1);
@@ -159,13 +161,18 @@ impl<'a> Kernel<'a> {
 
     fn frontend_id(&self, port: &ServicePort, frontend: Frontend) -> Option<u32> {
         let set = match frontend {
-            Frontend::NodePort(_) => SetId::NodePorts,
-            _ => SetId::Services,
+            Frontend::NodePort(_) => NftSetId::NodePorts,
+            _ => NftSetId::Services,
         };
         self.id(set, &frontend_key(port, frontend))
     }
 
-    fn slots(&self, list: u32, numbered: &[Option<Target>], port: &ServicePort) -> Box<[Target]> {
+    fn slots(
+        &self,
+        list: u32,
+        numbered: &[Option<SlotTarget>],
+        port: &ServicePort,
+    ) -> Box<[SlotTarget]> {
         (0..)
             .map_while(|slot| self.slot(list, slot, numbered, port))
             .collect()
@@ -175,19 +182,19 @@ impl<'a> Kernel<'a> {
         &self,
         list: u32,
         slot: u32,
-        numbered: &[Option<Target>],
+        numbered: &[Option<SlotTarget>],
         port: &ServicePort,
-    ) -> Option<Target> {
+    ) -> Option<SlotTarget> {
         if numbered.is_empty() {
             let key = KeyBuilder::new()
                 .proto(port.protocol())
                 .number(list)
                 .number(slot)
                 .build();
-            return target(self.value(SetId::Endpoints, &key)?.as_bytes());
+            return target(self.value(NftSetId::Endpoints, &key)?.as_bytes());
         }
         let key = KeyBuilder::new().number(list).number(slot).build();
-        let number = self.id(SetId::StickySlots, &key)? & !LIST_BITS;
+        let number = self.id(NftSetId::StickySlots, &key)? & !LIST_BITS;
         *numbered.get((number as usize).checked_sub(1)?)?
     }
 }
@@ -198,7 +205,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<u32> {
 }
 
 /// An endpoint as elements hold it.
-pub(super) fn target(bytes: &[u8]) -> Option<Target> {
+pub(super) fn target(bytes: &[u8]) -> Option<SlotTarget> {
     let (ip, rest): (IpAddr, _) = match bytes.len() {
         8 => (
             <[u8; 4]>::try_from(bytes.get(..4)?).ok()?.into(),

@@ -5,7 +5,7 @@
 //! make the smallest change cost milliseconds instead of microseconds.
 //!
 //! A lookup cannot be keyed by the outcome of another lookup, so the outcome has to be put somewhere in between. `meta priority` is
-//! that place: it belongs to the packet, the kernel's forwarding sets it anew (IPv4) or nobody reads it, and only the first packet of a
+//! that place: it belongs to the packet, IPv4 forwarding overwrites it (IPv6 does not use it), and only the first packet of a
 //! connection comes by here. It holds an **id**:
 //!
 //! ```text
@@ -15,14 +15,13 @@
 //! └──┴────────────────┴──┴──┴──┴────────────┘   S the list depends on the source
 //! ```
 //!
-//! A service port has two lists of endpoints, one for each traffic policy. The *class* says how to pick from a list and leads to one of a
+//! A service port has two lists of endpoints, one for each traffic policy. The *class* is how an endpoint is selected from a list and leads to one of a
 //! few shared chains. With session affinity the low 13 bits hold the number of an endpoint instead; an endpoint has the same number in
 //! both lists, so that a client keeps its endpoint whichever way it comes.
 
 use crate::dialect::nft::{DataType, Field, FieldType, SetSpec};
 use crate::family::Family;
 
-/// Our table.
 pub const TABLE: &str = "ferrovia";
 
 /// Tables that did our work before us; removed in the transaction that first writes ours.
@@ -87,7 +86,7 @@ pub(super) mod chain {
 
 /// The sets and maps of our table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SetId {
+pub enum NftSetId {
     /// Address, protocol and port of a service → id.
     Services,
     /// Protocol and node port → id.
@@ -96,7 +95,7 @@ pub enum SetId {
     ExternalInside,
     /// The same for traffic from outside; nothing if no endpoint is local.
     ExternalOutside,
-    /// Class → chain that picks an endpoint. The only verdict map; its size is the number of distinct ways to pick.
+    /// Class → selector chain. The only verdict map; its size is the number of selector classes.
     Picks,
     /// Protocol, list and slot → endpoint.
     Endpoints,
@@ -106,7 +105,7 @@ pub enum SetId {
     StickyEndpoints,
     /// Client and service port → list and number of the endpoint it sticks to. Written by packets.
     Affinity,
-    /// Services without any endpoint; rejected unless the node's rules want them dropped.
+    /// Services without any endpoint; rejected, or dropped if so configured.
     RejectedServices,
     /// Services whose policy leaves no endpoint here.
     DroppedServices,
@@ -114,13 +113,11 @@ pub enum SetId {
     RejectedNodePorts,
     /// Node ports whose policy leaves no endpoint here.
     DroppedNodePorts,
-    /// Cluster IPs.
     ClusterIps,
     /// This node's addresses that node ports answer on, unless all do.
     NodePortIps,
     /// Load balancer addresses with source ranges.
     Restricted,
-    /// The ranges.
     AllowedSources,
     /// Endpoints on this node with themselves as clients.
     Hairpin,
@@ -130,7 +127,7 @@ pub enum SetId {
     Refusals,
 }
 
-impl SetId {
+impl NftSetId {
     /// All sets, in the order they are made and filled.
     pub const ALL: [Self; 20] = [
         Self::Picks,
@@ -165,7 +162,6 @@ impl SetId {
         matches!(self, Self::ClusterIps | Self::Hairpin)
     }
 
-    /// The set's definition.
     pub fn spec(self, family: Family) -> SetSpec {
         let types = match family {
             Family::V4 => &V4,
@@ -221,7 +217,6 @@ impl SetId {
         }
     }
 
-    /// The set's name.
     pub fn name(self) -> &'static str {
         self.spec(Family::V4).name
     }

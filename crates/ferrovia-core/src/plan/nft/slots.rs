@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use crate::desired::Endpoint;
 
 /// Where a connection is sent.
-pub(super) type Target = (IpAddr, u16);
+pub(super) type SlotTarget = (IpAddr, u16);
 
 /// Lists with weights have at most so many slots, unless they have more endpoints.
 const MAX_WEIGHTED_SLOTS: u64 = 4096;
@@ -22,7 +22,7 @@ pub(super) const MAX_HASHED: usize = 1000;
 const HASH_SLOTS_PER_ENDPOINT: usize = 16;
 
 /// How many slots each endpoint gets.
-fn shares(endpoints: &[Endpoint]) -> Vec<(Target, u32)> {
+fn shares(endpoints: &[Endpoint]) -> Vec<(SlotTarget, u32)> {
     let divisor = endpoints
         .iter()
         .fold(0, |acc, e| gcd(acc, u64::from(e.weight)))
@@ -36,7 +36,7 @@ fn shares(endpoints: &[Endpoint]) -> Vec<(Target, u32)> {
         .iter()
         .map(|e| {
             let exact = u64::from(e.weight) / divisor;
-            // Rounding to the nearest, but nobody is rounded away.
+            // Rounded to the nearest, but never to zero.
             let slots = if total <= limit {
                 exact
             } else {
@@ -52,15 +52,15 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// Slots for picking at random, as close to `before` as possible.
-pub(super) fn arrange(before: &[Target], endpoints: &[Endpoint]) -> Vec<Target> {
+pub(super) fn arrange(before: &[SlotTarget], endpoints: &[Endpoint]) -> Vec<SlotTarget> {
     let shares = shares(endpoints);
-    let repeat = |(target, slots): (Target, u32)| std::iter::repeat_n(target, slots as usize);
+    let repeat = |(target, slots): (SlotTarget, u32)| std::iter::repeat_n(target, slots as usize);
     if before.is_empty() {
         return shares.into_iter().flat_map(repeat).collect();
     }
     let len = shares.iter().map(|(_, slots)| *slots as usize).sum();
-    let mut missing: HashMap<Target, u32> = shares.iter().copied().collect();
-    let mut slots: Vec<Option<Target>> = vec![None; len];
+    let mut missing: HashMap<SlotTarget, u32> = shares.iter().copied().collect();
+    let mut slots: Vec<Option<SlotTarget>> = vec![None; len];
     for (slot, target) in slots.iter_mut().zip(before) {
         if let Some(count) = missing.get_mut(target).filter(|count| **count > 0) {
             *count -= 1;
@@ -79,17 +79,17 @@ pub(super) fn arrange(before: &[Target], endpoints: &[Endpoint]) -> Vec<Target> 
 }
 
 /// Slots of a given number, each endpoint in as many as the next, give or take one; weights do not count.
-pub(super) fn spread(endpoints: &[Endpoint], slots: u32) -> Vec<Target> {
+pub(super) fn spread(endpoints: &[Endpoint], slots: u32) -> Vec<SlotTarget> {
     let slots = slots as usize;
     let at = |slot: usize| endpoints.get(slot * endpoints.len().min(slots) / slots);
     (0..slots).filter_map(at).map(|e| (e.ip, e.port)).collect()
 }
 
-/// Slots for picking by a hash: each slot goes to the endpoint that wants it most (rendezvous hashing), so a change moves only the
+/// Slots for selection by a hash: each slot goes to the endpoint with the lowest cost (rendezvous hashing), so a change moves only the
 /// slots of the endpoints concerned.
 ///
 /// Beyond some number of endpoints the table would cost seconds to fill; then each endpoint has one slot, whatever its weight.
-pub(super) fn hash_table(endpoints: &[Endpoint]) -> Vec<Target> {
+pub(super) fn hash_table(endpoints: &[Endpoint]) -> Vec<SlotTarget> {
     if endpoints.len() > MAX_HASHED {
         return endpoints.iter().map(|e| (e.ip, e.port)).collect();
     }
@@ -113,7 +113,7 @@ pub(super) fn hash_table(endpoints: &[Endpoint]) -> Vec<Target> {
         .collect()
 }
 
-/// The lower, the more an endpoint wants a slot. Dividing by the weight makes shares proportional to weights.
+/// The cost of a slot for an endpoint; the lowest gets it. Dividing by the weight makes shares proportional to weights.
 fn cost(seed: u64, slot: u64, weight: u16) -> f64 {
     let hash = mix(seed ^ mix(slot));
     let uniform = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
@@ -136,18 +136,18 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Numbers for the endpoints of a service port with affinity: whoever has one keeps it. Number `n` is at index `n - 1`.
+/// Numbers for the endpoints of a service port with affinity; an endpoint keeps its number. Number `n` is at index `n - 1`.
 pub(super) fn number(
-    before: &[Option<Target>],
-    mut wanted: Vec<Target>,
+    before: &[Option<SlotTarget>],
+    mut wanted: Vec<SlotTarget>,
     limit: usize,
-) -> Vec<Option<Target>> {
+) -> Vec<Option<SlotTarget>> {
     wanted.sort_unstable();
     wanted.dedup();
     wanted.truncate(limit);
-    let keeps = |target: &Target| wanted.binary_search(target).is_ok();
+    let keeps = |target: &SlotTarget| wanted.binary_search(target).is_ok();
     let mut numbers: Vec<_> = before.iter().map(|held| held.filter(keeps)).collect();
-    let held: HashSet<Target> = numbers.iter().flatten().copied().collect();
+    let held: HashSet<SlotTarget> = numbers.iter().flatten().copied().collect();
     let mut newcomers = wanted.into_iter().filter(|target| !held.contains(target));
     for free in numbers.iter_mut().filter(|number| number.is_none()) {
         *free = newcomers.next();

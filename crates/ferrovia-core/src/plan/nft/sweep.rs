@@ -1,51 +1,50 @@
-//! What must go from the sets that packets fill: counts and affinities of services that were deleted, and, where a set is full, what is
-//! least useful.
+//! Which entries of dynamic sets to delete: counts and affinities of deleted services and, where a set is full, the
+//! least useful ones.
 //!
-//! The kernel removes an entry only when its time is over, a day for a count and hours for an affinity. An address that is given to another
-//! Service before that must not inherit it. No entry can be found by part of its key, so a set has to be read as a whole; a worker does
+//! The kernel removes an entry only when it expires, a day for a count and hours for an affinity. An address that is assigned to another
+//! Service before that must not inherit it. The kernel cannot look up entries by part of a key, so the whole set is dumped; a worker does
 //! that some time after a deletion, and never the sync loop.
 
 use std::collections::{HashMap, HashSet};
 
 use super::adopt::number;
-use super::count::{connection, refusal};
-use super::layout::{LOCAL, PORT_BITS, SetId, chain};
-use super::pick::STICK;
-use super::service::destination_key;
-use super::view::Destination;
+use super::connection_counts::{connection, refusal};
+use super::endpoint_selector::STICK;
+use super::layout::{LOCAL, NftSetId, PORT_BITS, chain};
+use super::service_elements::destination_key;
+use super::view::PacketDestination;
 use crate::desired::{Delta, Frontend, ServicePort};
-use crate::dialect::nft::{Key, KeyBuilder};
+use crate::dialect::nft::{ElementKey, KeyBuilder};
 use crate::family::Family;
 use crate::model::{Protocol, TrafficPolicy};
 
-/// Where a set is full, entries go until it is so full, in hundredths.
+/// A full set is reduced to this fill level, in percent.
 const KEPT: usize = 75;
-/// So many hundredths are read as a sample: enough to find among them all that has to go.
+/// Sample size in percent: enough to contain all entries to evict.
 const SAMPLE: usize = 40;
-/// From so many hundredths on a set counts as full.
+/// Fill level in percent from which a set counts as full.
 const FULL: usize = 95;
 
-/// An entry of a set that packets fill.
+/// An entry of a dynamic set, which packets fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its key.
-    pub key: Key,
+pub struct DynamicEntry {
+    pub key: ElementKey,
     /// Milliseconds until the kernel removes it.
     pub expires: u64,
 }
 
-/// What no Service has any more since the sets were last swept.
+/// Frontends that were removed since the sets were last swept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Departed {
-    frontends: HashSet<Destination>,
-    /// A service port with session affinity went.
+pub struct RemovedFrontends {
+    frontends: HashSet<PacketDestination>,
+    /// A service port with session affinity was removed.
     affinity: bool,
-    /// It is not known what went: everything is to be compared with what is in the kernel.
+    /// Unknown frontends may have been removed: compare every entry with the table.
     anything: bool,
 }
 
-impl Departed {
-    /// Anything may have gone, for example while no proxy was running.
+impl RemovedFrontends {
+    /// Any frontend may have been removed, for example while no proxy was running.
     pub fn anything() -> Self {
         Self {
             affinity: true,
@@ -54,7 +53,7 @@ impl Departed {
         }
     }
 
-    /// What went with a change; none if nothing did.
+    /// The frontends that a delta removes; `None` without any.
     pub fn with(delta: &Delta) -> Option<Self> {
         let mut departed = Self::default();
         for change in &delta.ports {
@@ -78,17 +77,16 @@ impl Departed {
         self.affinity |= old.affinity.is_some() && !is_remembered;
     }
 
-    /// Adds what went later.
     pub fn absorb(&mut self, later: Self) {
         self.frontends.extend(later.frontends);
         self.affinity |= later.affinity;
         self.anything |= later.anything;
     }
 
-    /// The set may have entries of what went.
-    pub fn concerns(&self, set: SetId) -> bool {
+    /// The set may have entries of removed frontends.
+    pub fn concerns(&self, set: NftSetId) -> bool {
         match set {
-            SetId::Affinity => self.affinity,
+            NftSetId::Affinity => self.affinity,
             _ => self.anything || !self.frontends.is_empty(),
         }
     }
@@ -101,73 +99,73 @@ fn has_endpoints(port: &ServicePort) -> bool {
         .any(|policy| !port.endpoints(policy).is_empty())
 }
 
-fn destination(frontend: Frontend, protocol: u8) -> Destination {
+fn destination(frontend: Frontend, protocol: u8) -> PacketDestination {
     let (address, port) = match frontend {
         Frontend::NodePort(port) => (None, port),
         Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
             (Some(at.ip()), at.port())
         }
     };
-    Destination {
+    PacketDestination {
         address,
         protocol,
         port,
     }
 }
 
-/// What goes from a set, and why.
+/// The entries to delete from a set, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Entries of services that went.
-    pub service_gone: Vec<Key>,
-    /// Entries that make room for others.
-    pub no_room: Vec<Key>,
+    /// Entries of removed services.
+    pub service_gone: Vec<ElementKey>,
+    /// Entries evicted from a full set.
+    pub no_room: Vec<ElementKey>,
 }
 
-/// Entries of a set as they were read.
+/// Entries dumped from a set.
 #[derive(Clone, Debug)]
-pub struct Read {
+pub struct DynamicSetDump {
     /// The entries, in any order; some may come twice.
-    pub entries: Vec<Entry>,
-    /// They are all there are, and not a sample.
+    pub entries: Vec<DynamicEntry>,
+    /// The dump is complete, not a sample.
     pub is_all: bool,
-    /// Packets found no room in the set.
+    /// Packets could not add entries.
     pub was_full: bool,
 }
 
 /// How many entries have to be read to decide what goes. To make room among affinities a sample is enough: shares in it are those in all.
 /// Reading takes the kernel time that grows with the square of their number.
-pub fn enough(family: Family, set: SetId, departed: &Departed) -> usize {
+pub fn enough(family: Family, set: NftSetId, departed: &RemovedFrontends) -> usize {
     match set {
-        SetId::Affinity if !departed.concerns(set) => size(family, set) / 100 * SAMPLE,
+        NftSetId::Affinity if !departed.concerns(set) => size(family, set) / 100 * SAMPLE,
         _ => usize::MAX,
     }
 }
 
-fn size(family: Family, set: SetId) -> usize {
+fn size(family: Family, set: NftSetId) -> usize {
     set.spec(family).dynamic.unwrap_or(u32::MAX) as usize
 }
 
-/// Decides what goes from a set. `ask` says whether a set of the table has a key.
+/// Decides which entries of a set to delete. `ask` looks up whether a set of the table has a key.
 ///
 /// # Errors
 /// The first one of `ask`.
 pub fn sweep<E>(
     family: Family,
-    set: SetId,
-    read: Read,
-    departed: &Departed,
-    ask: impl FnMut(SetId, Key) -> Result<bool, E>,
+    set: NftSetId,
+    read: DynamicSetDump,
+    departed: &RemovedFrontends,
+    ask: impl FnMut(NftSetId, ElementKey) -> Result<bool, E>,
 ) -> Result<Sweep, E> {
     let mut entries = read.entries;
     entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     entries.dedup_by(|a, b| a.key == b.key);
-    let mut kernel = Kernel { ask };
+    let mut kernel = TableQuery { ask };
     let gone = match set {
-        SetId::Affinity => kernel.ports_gone(&entries)?,
+        NftSetId::Affinity => kernel.ports_gone(&entries)?,
         _ => kernel.frontends_gone(set, &entries, departed)?,
     };
-    let (dead, live): (Vec<Entry>, Vec<Entry>) = entries
+    let (dead, live): (Vec<DynamicEntry>, Vec<DynamicEntry>) = entries
         .into_iter()
         .partition(|entry| owner(set, &entry.key).is_some_and(|owner| gone.contains(&owner)));
     let size = size(family, set);
@@ -185,51 +183,53 @@ pub fn sweep<E>(
 }
 
 /// How many packets found a set full, of what the rules of each chain have counted.
-pub fn overflow(set: SetId, counted: &[(String, u64)]) -> u64 {
+pub fn overflow(set: NftSetId, counted: &[(String, u64)]) -> u64 {
     let watches = |name: &str| match set {
-        SetId::Affinity => name.starts_with(STICK),
-        SetId::Connections => name == chain::COUNT,
+        NftSetId::Affinity => name.starts_with(STICK),
+        NftSetId::Connections => name == chain::COUNT,
         _ => false,
     };
     let counted = counted.iter().filter(|(chain, _)| watches(chain));
     counted.fold(0, |sum, (_, packets)| sum.saturating_add(*packets))
 }
 
-/// Whom an entry belongs to.
+/// The service that an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Owner {
+enum EntryOwner {
     /// A service port, by its id.
     Port(u32),
     /// What packets were addressed to.
-    Frontend(Destination),
+    Frontend(PacketDestination),
 }
 
-fn owner(set: SetId, key: &Key) -> Option<Owner> {
+fn owner(set: NftSetId, key: &ElementKey) -> Option<EntryOwner> {
     match set {
-        SetId::Affinity => {
+        NftSetId::Affinity => {
             let bytes = key.as_bytes();
             let id = number(bytes.get(bytes.len().checked_sub(4)?..)?)?;
-            Some(Owner::Port(id & PORT_BITS))
+            Some(EntryOwner::Port(id & PORT_BITS))
         }
-        SetId::Connections => connection(key).map(|(to, _)| Owner::Frontend(to)),
-        _ => refusal(key).map(Owner::Frontend),
+        NftSetId::Connections => connection(key).map(|(to, _)| EntryOwner::Frontend(to)),
+        _ => refusal(key).map(EntryOwner::Frontend),
     }
 }
 
 /// The table as it is now.
-struct Kernel<Ask> {
+struct TableQuery<Ask> {
     ask: Ask,
 }
 
-impl<E, Ask: FnMut(SetId, Key) -> Result<bool, E>> Kernel<Ask> {
+impl<E, Ask: FnMut(NftSetId, ElementKey) -> Result<bool, E>> TableQuery<Ask> {
     /// Service ports that no list of endpoints has the number of.
-    fn ports_gone(&mut self, entries: &[Entry]) -> Result<HashSet<Owner>, E> {
+    fn ports_gone(&mut self, entries: &[DynamicEntry]) -> Result<HashSet<EntryOwner>, E> {
         let mut gone = HashSet::new();
-        for owner in owners(SetId::Affinity, entries) {
-            let Owner::Port(id) = owner else { continue };
+        for owner in owners(NftSetId::Affinity, entries) {
+            let EntryOwner::Port(id) = owner else {
+                continue;
+            };
             let first_slot = |list| KeyBuilder::new().number(list).number(0).build();
-            let is_live = (self.ask)(SetId::StickySlots, first_slot(id))?
-                || (self.ask)(SetId::StickySlots, first_slot(id | LOCAL))?;
+            let is_live = (self.ask)(NftSetId::StickySlots, first_slot(id))?
+                || (self.ask)(NftSetId::StickySlots, first_slot(id | LOCAL))?;
             if !is_live {
                 gone.insert(owner);
             }
@@ -239,13 +239,13 @@ impl<E, Ask: FnMut(SetId, Key) -> Result<bool, E>> Kernel<Ask> {
 
     fn frontends_gone(
         &mut self,
-        set: SetId,
-        entries: &[Entry],
-        departed: &Departed,
-    ) -> Result<HashSet<Owner>, E> {
+        set: NftSetId,
+        entries: &[DynamicEntry],
+        departed: &RemovedFrontends,
+    ) -> Result<HashSet<EntryOwner>, E> {
         let mut gone = HashSet::new();
         for owner in owners(set, entries) {
-            if let Owner::Frontend(to) = owner
+            if let EntryOwner::Frontend(to) = owner
                 && self.is_gone(to, departed)?
             {
                 gone.insert(owner);
@@ -255,8 +255,8 @@ impl<E, Ask: FnMut(SetId, Key) -> Result<bool, E>> Kernel<Ask> {
     }
 
     /// What was addressed so belonged to a frontend that went. Another Service may have the same one by now, but not its entries.
-    fn is_gone(&mut self, to: Destination, departed: &Departed) -> Result<bool, E> {
-        let node_port = Destination {
+    fn is_gone(&mut self, to: PacketDestination, departed: &RemovedFrontends) -> Result<bool, E> {
+        let node_port = PacketDestination {
             address: None,
             ..to
         };
@@ -276,7 +276,7 @@ impl<E, Ask: FnMut(SetId, Key) -> Result<bool, E>> Kernel<Ask> {
         Ok(!self.has(node_port, NODE_PORTS)?)
     }
 
-    fn has(&mut self, to: Destination, sets: [SetId; 3]) -> Result<bool, E> {
+    fn has(&mut self, to: PacketDestination, sets: [NftSetId; 3]) -> Result<bool, E> {
         let mut protocols = Protocol::ALL.into_iter();
         let Some(protocol) = protocols.find(|protocol| protocol.number() == to.protocol) else {
             return Ok(false);
@@ -290,29 +290,29 @@ impl<E, Ask: FnMut(SetId, Key) -> Result<bool, E>> Kernel<Ask> {
     }
 }
 
-const ADDRESSES: [SetId; 3] = [
-    SetId::Services,
-    SetId::RejectedServices,
-    SetId::DroppedServices,
+const ADDRESSES: [NftSetId; 3] = [
+    NftSetId::Services,
+    NftSetId::RejectedServices,
+    NftSetId::DroppedServices,
 ];
-const NODE_PORTS: [SetId; 3] = [
-    SetId::NodePorts,
-    SetId::RejectedNodePorts,
-    SetId::DroppedNodePorts,
+const NODE_PORTS: [NftSetId; 3] = [
+    NftSetId::NodePorts,
+    NftSetId::RejectedNodePorts,
+    NftSetId::DroppedNodePorts,
 ];
 
-fn owners(set: SetId, entries: &[Entry]) -> HashSet<Owner> {
+fn owners(set: NftSetId, entries: &[DynamicEntry]) -> HashSet<EntryOwner> {
     let owners = entries.iter().filter_map(|entry| owner(set, &entry.key));
     owners.collect()
 }
 
 /// The entries that must go for `room` to be left: of service ports with more than their fair share of affinities those that would expire
 /// first, of counts those that have not grown for longest, whichever service they are of.
-fn exceeding(set: SetId, entries: Vec<Entry>, room: usize) -> Vec<Key> {
-    let mut holders: HashMap<Option<Owner>, Vec<Entry>> = HashMap::new();
+fn exceeding(set: NftSetId, entries: Vec<DynamicEntry>, room: usize) -> Vec<ElementKey> {
+    let mut holders: HashMap<Option<EntryOwner>, Vec<DynamicEntry>> = HashMap::new();
     for entry in entries {
         let holder = match set {
-            SetId::Affinity => owner(set, &entry.key),
+            NftSetId::Affinity => owner(set, &entry.key),
             _ => None,
         };
         holders.entry(holder).or_default().push(entry);

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::layout::chain;
-use super::view::{ListView, Path, View, meaning};
-use super::walk::{Elements, walk};
+use super::packet_lookup::{KeyedElements, lookup_packet};
+use super::view::{FrontendPath, KernelEndpointList, ServiceTableView, meaning};
 use super::*;
 use crate::desired::{Endpoint, Frontend, NoEndpoints};
 use crate::dialect::nft::Statement;
-use crate::dialect::nft::sim::Sim;
+use crate::dialect::nft::sim::NftSim;
 use crate::model::{Algorithm, Protocol, ServiceKey, TrafficPolicy};
 use crate::testing::ports::{self, endpoint, node};
 
@@ -27,19 +27,19 @@ fn service(n: u8, endpoints: &[Endpoint]) -> ServicePort {
 }
 
 /// A node whose kernel is the stand-in.
-struct Lab {
+struct NftHarness {
     desired: Desired,
     planner: NftPlanner,
-    sim: Sim,
+    sim: NftSim,
 }
 
-impl Lab {
+impl NftHarness {
     fn unwritten() -> Self {
         let desired = ports::nothing(Family::V4, node());
         Self {
             desired,
             planner: NftPlanner::new(Family::V4, true),
-            sim: Sim::default(),
+            sim: NftSim::default(),
         }
     }
 
@@ -52,23 +52,23 @@ impl Lab {
     fn full(&mut self) -> Transaction {
         let plan = self
             .planner
-            .full(&self.desired, &self.sim.observe(), Found::Adopt);
+            .full(&self.desired, &self.sim.observe(), ObservedPolicy::Adopt);
         self.sim.apply(&plan).unwrap();
         plan
     }
 
     fn change(&mut self, changes: Vec<(PortKey, Option<ServicePort>)>) -> Transaction {
         let delta = ports::change(&mut self.desired, changes, None);
-        self.partial(&delta)
+        self.incremental(&delta)
     }
 
     fn set_node(&mut self, node: NodeRules) -> Transaction {
         let delta = ports::change(&mut self.desired, Vec::new(), Some(node));
-        self.partial(&delta)
+        self.incremental(&delta)
     }
 
-    fn partial(&mut self, delta: &Delta) -> Transaction {
-        let plan = self.planner.partial(&self.desired, delta);
+    fn incremental(&mut self, delta: &Delta) -> Transaction {
+        let plan = self.planner.incremental(&self.desired, delta);
         self.sim.apply(&plan).unwrap();
         plan
     }
@@ -77,9 +77,9 @@ impl Lab {
         self.change(vec![(port.key.clone(), Some(port))])
     }
 
-    fn tidy(&mut self) {
-        while self.planner.has_leftovers() {
-            let plan = self.planner.tidy();
+    fn deferred_removals(&mut self) {
+        while self.planner.has_deferred_removals() {
+            let plan = self.planner.deferred_removals();
             self.sim.apply(&plan).unwrap();
         }
     }
@@ -99,7 +99,7 @@ impl Lab {
 
 #[test]
 fn restart_with_an_unchanged_cluster_writes_nothing() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     for n in 1..=6 {
         let eps: Vec<_> = (1..=n).map(|i| endpoint(i, 1)).collect();
         let mut port = service(n, &eps);
@@ -116,23 +116,25 @@ fn restart_with_an_unchanged_cluster_writes_nothing() {
         5,
         &[endpoint(2, 1), endpoint(5, 1), endpoint(9, 1)],
     ));
-    lab.tidy();
+    lab.deferred_removals();
     lab.planner = NftPlanner::new(Family::V4, true);
     let plan = lab.full();
     assert!(plan.is_empty(), "{plan}");
-    assert!(!lab.planner.has_leftovers());
+    assert!(!lab.planner.has_deferred_removals());
 }
 
 #[test]
 fn an_endpoint_that_goes_costs_a_handful_of_elements() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     let all: Vec<_> = (1..=200).map(|n| endpoint(n, 1)).collect();
     lab.set(service(1, &all));
     let elements = |plan: &Transaction| {
         plan.ops
             .iter()
             .map(|op| match op {
-                Op::AddElements(_, elements) | Op::DeleteElements(_, elements) => elements.len(),
+                NftOp::AddElements(_, elements) | NftOp::DeleteElements(_, elements) => {
+                    elements.len()
+                }
                 _ => 0,
             })
             .sum::<usize>()
@@ -144,7 +146,7 @@ fn an_endpoint_that_goes_costs_a_handful_of_elements() {
 #[test]
 fn the_number_of_rules_does_not_depend_on_the_number_of_services() {
     let count = |services: u8| {
-        let mut lab = Lab::new();
+        let mut lab = NftHarness::new();
         for n in 1..=services {
             lab.set(service(
                 n,
@@ -166,7 +168,7 @@ fn the_number_of_rules_does_not_depend_on_the_number_of_services() {
 
 #[test]
 fn a_frontend_passes_from_one_service_to_another_in_one_transaction() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     let winner = service(1, &[endpoint(1, 1)]);
     let mut loser = service(2, &[endpoint(2, 1)]);
     lab.change(vec![
@@ -180,35 +182,38 @@ fn a_frontend_passes_from_one_service_to_another_in_one_transaction() {
         (loser.key.clone(), Some(loser.clone())),
     ]);
     lab.change(vec![(loser.key, None), (winner.key.clone(), Some(winner))]);
-    lab.tidy();
+    lab.deferred_removals();
     assert_eq!(lab.meaning(), lab.fresh().meaning());
 }
 
 #[test]
 fn a_table_that_does_not_fit_is_replaced_in_one_transaction() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     // The same table without counters is another table to the kernel.
     lab.planner = NftPlanner::new(Family::V4, false);
     let plan = lab.full();
-    assert_eq!(plan.ops[..2], [Op::DeleteTable, Op::AddTable]);
+    assert_eq!(plan.ops[..2], [NftOp::DeleteTable, NftOp::AddTable]);
     assert_eq!(lab.sim.observe().sets["services"].elements.len(), 2);
 }
 
 #[test]
-fn a_predecessor_goes_in_the_transaction_that_first_writes() {
-    let mut lab = Lab::unwritten();
+fn tables_of_a_previous_proxy_are_deleted_in_the_first_transaction() {
+    let mut lab = NftHarness::unwritten();
     lab.sim
         .damage(|table| table.predecessors.push("kube-proxy".to_owned()));
     let plan = lab.full();
-    for op in [Op::AddTable, Op::DeleteOtherTable("kube-proxy".into())] {
+    for op in [
+        NftOp::AddTable,
+        NftOp::DeleteOtherTable("kube-proxy".into()),
+    ] {
         assert!(plan.ops.contains(&op), "{op:?}\n{plan}");
     }
 }
 
 #[test]
 fn damage_is_repaired_and_nothing_else_is_written() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
     let whole = lab.meaning();
     lab.sim.damage(|table| {
@@ -219,14 +224,14 @@ fn damage_is_repaired_and_nothing_else_is_written() {
     });
     assert_ne!(lab.meaning(), whole);
     let plan = lab.full();
-    assert_eq!(plan.ops[0], Op::FlushChain("dispatch".into()), "{plan}");
+    assert_eq!(plan.ops[0], NftOp::FlushChain("dispatch".into()), "{plan}");
     assert_eq!(plan.ops.len(), 1 + 3 + 1, "{plan}");
     assert_eq!(lab.meaning(), whole);
 }
 
 #[test]
 fn node_rules_change_in_place() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     lab.set_node(NodeRules {
         masquerade_all: true,
@@ -239,14 +244,14 @@ fn node_rules_change_in_place() {
 
 #[test]
 fn the_nodes_addresses_go_in_order() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     let only = |numbers: std::ops::Range<u8>| NodeRules {
         node_ports: NodePortAddresses::Only(numbers.map(|n| [192, 0, 2, n].into()).collect()),
         ..node()
     };
     lab.set_node(only(1..30));
     let plan = lab.set_node(only(25..40));
-    let [Op::DeleteElements(_, gone), Op::AddElements(_, come)] = &plan.ops[..] else {
+    let [NftOp::DeleteElements(_, gone), NftOp::AddElements(_, come)] = &plan.ops[..] else {
         panic!("{plan}");
     };
     assert_eq!((gone.len(), come.len()), (24, 10));
@@ -255,9 +260,9 @@ fn the_nodes_addresses_go_in_order() {
 
 #[test]
 fn services_without_endpoints_can_be_dropped() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[]));
-    // A new process that is told otherwise finds the elements where they belong and changes rules alone.
+    // A new process with another setting finds the elements where they belong and changes rules alone.
     lab.desired.node = Arc::new(NodeRules {
         no_endpoints: NoEndpoints::Drop,
         ..node()
@@ -268,8 +273,8 @@ fn services_without_endpoints_can_be_dropped() {
         .ops
         .iter()
         .filter_map(|op| match op {
-            Op::FlushChain(_) => None,
-            Op::AddRule(chain, rule) => Some((&**chain, rule.statements.as_slice())),
+            NftOp::FlushChain(_) => None,
+            NftOp::AddRule(chain, rule) => Some((&**chain, rule.statements.as_slice())),
             other => panic!("{other:?}\n{plan}"),
         })
         .collect();
@@ -281,8 +286,8 @@ fn services_without_endpoints_can_be_dropped() {
 }
 
 #[test]
-fn what_is_unknown_is_kept_while_not_all_is_known() {
-    let mut lab = Lab::new();
+fn rules_of_unknown_services_are_kept_while_objects_are_missing() {
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1), endpoint(2, 1)]));
     let mut sticky = service(2, &(1..=20).map(|n| endpoint(n, 1)).collect::<Vec<_>>());
     sticky.affinity = Some(60);
@@ -300,9 +305,11 @@ fn what_is_unknown_is_kept_while_not_all_is_known() {
     lab.desired
         .ports
         .insert(changed.key.clone(), Arc::new(changed));
-    let plan = lab
-        .planner
-        .full(&lab.desired, &lab.sim.observe(), Found::Keep);
+    let plan = lab.planner.full(
+        &lab.desired,
+        &lab.sim.observe(),
+        ObservedPolicy::KeepUnknown,
+    );
     lab.sim.apply(&plan).unwrap();
     let kept = |facts: &BTreeSet<String>| {
         facts
@@ -320,21 +327,21 @@ fn what_is_unknown_is_kept_while_not_all_is_known() {
     );
     // New services do not get in the way of those that are kept.
     lab.set(service(3, &[endpoint(5, 1)]));
-    lab.tidy();
+    lab.deferred_removals();
     assert_eq!(kept(&lab.meaning()), kept(&whole));
     // All is known: what is left over goes.
     lab.full();
-    lab.tidy();
+    lab.deferred_removals();
     assert_eq!(kept(&lab.meaning()), Vec::<String>::new());
     assert_eq!(lab.meaning(), lab.fresh().meaning());
 }
 
 #[test]
-fn when_all_ways_to_pick_are_taken_services_share() {
-    let mut lab = Lab::new();
+fn services_share_a_selector_when_all_classes_are_in_use() {
+    let mut lab = NftHarness::new();
     let greedy = |timeout: u16| {
         let mut port = service(1, &[endpoint(1, 1)]);
-        port.key.service = ServiceKey::new("greedy", &format!("s{timeout}"));
+        port.key.service = ServiceKey::from_checked_names("greedy", &format!("s{timeout}"));
         port.frontends = Box::new([Frontend::NodePort(40000 + timeout)]);
         port.affinity = Some(u32::from(timeout));
         (port.key.clone(), Some(port))
@@ -346,7 +353,7 @@ fn when_all_ways_to_pick_are_taken_services_share() {
     ));
     assert!(
         plan.to_string()
-            .contains("# demo/s1:http: all ways to pick are taken"),
+            .contains("# demo/s1:http: all selector classes are in use"),
         "{plan}"
     );
     let facts = lab.meaning();
@@ -361,16 +368,16 @@ fn when_all_ways_to_pick_are_taken_services_share() {
 }
 
 #[test]
-fn a_chain_that_comes_back_is_written_anew() {
-    let mut lab = Lab::new();
+fn a_chain_that_returns_is_rewritten() {
+    let mut lab = NftHarness::new();
     let many: Vec<_> = (1..=40).map(|n| endpoint(n, 1)).collect();
     lab.set(service(1, &many));
     lab.set(service(1, &many[..2]));
-    let first_step = lab.planner.tidy();
+    let first_step = lab.planner.deferred_removals();
     lab.sim.apply(&first_step).unwrap();
     let plan = lab.set(service(1, &many));
     assert!(
-        plan.ops.contains(&Op::FlushChain("pick-40".into())),
+        plan.ops.contains(&NftOp::FlushChain("pick-40".into())),
         "{plan}"
     );
     lab.planner = NftPlanner::new(Family::V4, true);
@@ -379,7 +386,7 @@ fn a_chain_that_comes_back_is_written_anew() {
 
 #[test]
 fn after_a_restart_numbers_are_spared_that_affinities_may_refer_to() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     lab.set(service(2, &[endpoint(1, 1)]));
     // The second went and a third came while no daemon ran.
@@ -398,7 +405,7 @@ fn after_a_restart_numbers_are_spared_that_affinities_may_refer_to() {
 
 #[test]
 fn the_number_of_a_service_that_went_is_not_given_to_the_next() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     lab.change(vec![(service(1, &[]).key, None)]);
     let plan = lab.set(service(2, &[endpoint(1, 1)]));
@@ -414,7 +421,7 @@ struct Step {
     hash: bool,
     restricted: bool,
     gone: bool,
-    tidy: bool,
+    deferred_removals: bool,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -431,15 +438,17 @@ fn step() -> impl Strategy<Value = Step> {
         any::<bool>(),
     )
         .prop_map(
-            |(service, endpoints, local, affinity, hash, restricted, gone, tidy)| Step {
-                service,
-                endpoints: endpoints.into_iter().collect(),
-                local,
-                affinity,
-                hash,
-                restricted,
-                gone,
-                tidy,
+            |(service, endpoints, local, affinity, hash, restricted, gone, deferred_removals)| {
+                Step {
+                    service,
+                    endpoints: endpoints.into_iter().collect(),
+                    local,
+                    affinity,
+                    hash,
+                    restricted,
+                    gone,
+                    deferred_removals,
+                }
             },
         )
 }
@@ -480,35 +489,37 @@ impl Step {
 }
 
 /// A walk to any frontend makes out what the whole table says of it.
-fn check_walks(observed: &Observed) {
-    let whole = View::of(observed);
-    let ask = |set: SetId, keys: &[Key]| -> Result<Elements, Infallible> {
+fn check_walks(observed: &NftObserved) {
+    let whole = ServiceTableView::of(observed);
+    let ask = |set: NftSetId, keys: &[ElementKey]| -> Result<KeyedElements, Infallible> {
         let elements = &observed.sets[set.name()].elements;
-        let find = |key: &Key| Some((key.clone(), elements.get(key)?.clone()));
+        let find = |key: &ElementKey| Some((key.clone(), elements.get(key)?.clone()));
         Ok(keys.iter().map_while(find).collect())
     };
     for frontend in &whole.frontends {
         let at = frontend.destination();
         let protocol = Protocol::from_number(at.protocol).unwrap();
-        let Ok(part) = walk(Family::V4, (at.address, protocol, at.port), ask);
-        let part = View::of(&part);
+        let Ok(part) = lookup_packet(Family::V4, (at.address, protocol, at.port), ask);
+        let part = ServiceTableView::of(&part);
         let meant = whole.frontends.iter().filter(|f| f.destination() == at);
         assert!(part.frontends.iter().eq(meant));
         for (number, list) in &part.lists {
             assert_eq!(Some(list), whole.lists.get(number));
         }
         let lists = match frontend.path {
-            Path::List { list, .. } => vec![list],
-            Path::BySource { inside, outside } => inside.into_iter().chain(outside).collect(),
-            Path::Rejected | Path::Dropped => Vec::new(),
+            FrontendPath::List { list, .. } => vec![list],
+            FrontendPath::BySource { inside, outside } => {
+                inside.into_iter().chain(outside).collect()
+            }
+            FrontendPath::Rejected | FrontendPath::Dropped => Vec::new(),
         };
         assert!(lists.iter().all(|list| part.lists.contains_key(list)));
     }
 }
 
 #[test]
-fn a_walk_through_a_long_list_finds_every_slot() {
-    let mut lab = Lab::new();
+fn looking_up_a_long_list_finds_every_slot() {
+    let mut lab = NftHarness::new();
     let weights = [1000, 1, 37].into_iter();
     let endpoints = (1..).zip(weights).map(|(n, weight)| Endpoint {
         weight,
@@ -516,28 +527,28 @@ fn a_walk_through_a_long_list_finds_every_slot() {
     });
     lab.set(service(1, &endpoints.collect::<Vec<_>>()));
     check_walks(&lab.sim.observe());
-    let view = View::of(&lab.sim.observe());
-    let slots = |list: &ListView| list.endpoints.values().sum::<u32>();
+    let view = ServiceTableView::of(&lab.sim.observe());
+    let slots = |list: &KernelEndpointList| list.endpoints.values().sum::<u32>();
     assert!(view.lists.values().any(|list| slots(list) == 1038));
 }
 
 proptest! {
     #[test]
     fn any_chain_of_changes_ends_like_one_full_plan(steps in proptest::collection::vec(step(), 1..30)) {
-        let mut lab = Lab::new();
+        let mut lab = NftHarness::new();
         for step in &steps {
             let port = step.port();
             lab.change(vec![(port.key.clone(), (!step.gone).then_some(port))]);
-            if step.tidy && lab.planner.has_leftovers() {
-                let plan = lab.planner.tidy();
+            if step.deferred_removals && lab.planner.has_deferred_removals() {
+                let plan = lab.planner.deferred_removals();
                 lab.sim.apply(&plan).unwrap();
             }
         }
-        lab.tidy();
+        lab.deferred_removals();
         check_walks(&lab.sim.observe());
         prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
 
-        // And whoever comes next finds nothing to do.
+        // A second full plan is empty.
         lab.planner = NftPlanner::new(Family::V4, true);
         let plan = lab.full();
         prop_assert!(plan.is_empty(), "{}", plan);
@@ -546,7 +557,7 @@ proptest! {
 
 #[test]
 fn other_addresses_of_the_node_change_nothing() {
-    let mut lab = Lab::new();
+    let mut lab = NftHarness::new();
     lab.set(service(1, &[endpoint(1, 1)]));
     let plan = lab.set_node(NodeRules {
         addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),

@@ -6,53 +6,50 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::adopt::{number, target};
-use super::layout::{BY_SOURCE, CLASS_BITS, LIST_BITS, LOCAL, MASQUERADE, PORT_BITS, SetId, TAG};
-use super::slots::Target;
-use crate::dialect::nft::{Data, Key, Observed, ObservedElement, Verdict};
+use super::layout::{
+    BY_SOURCE, CLASS_BITS, LIST_BITS, LOCAL, MASQUERADE, NftSetId, PORT_BITS, TAG,
+};
+use super::slots::SlotTarget;
+use crate::dialect::nft::{ElementData, ElementKey, NftObserved, NftVerdict, ObservedElement};
 
 /// Our table as services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct ServiceTableView {
     /// Where clients connect to, in order of name and address.
-    pub frontends: Vec<FrontendView>,
+    pub frontends: Vec<KernelFrontend>,
     /// The lists of endpoints, by number.
-    pub lists: BTreeMap<u32, ListView>,
+    pub lists: BTreeMap<u32, KernelEndpointList>,
 }
 
 /// An address and port, or a node port, as found in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FrontendView {
+pub struct KernelFrontend {
     /// The service port's name, from the element's comment.
     pub service: Box<str>,
     /// The address; none for a node port.
     pub address: Option<IpAddr>,
-    /// The protocol's number.
     pub protocol: u8,
-    /// The port.
     pub port: u16,
     /// What happens to its packets.
-    pub path: Path,
+    pub path: FrontendPath,
     /// Connections to it, by the endpoint that took them; also those that endpoints took that are not there any more.
-    pub connections: BTreeMap<Target, u64>,
-    /// Packets to it that nobody took.
+    pub connections: BTreeMap<SlotTarget, u64>,
     pub refused: u64,
 }
 
 /// What a packet is addressed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Destination {
+pub struct PacketDestination {
     /// The address; none for any of this node's.
     pub address: Option<IpAddr>,
-    /// The protocol's number.
     pub protocol: u8,
-    /// The port.
     pub port: u16,
 }
 
-impl FrontendView {
+impl KernelFrontend {
     /// What packets to it are addressed to.
-    pub(super) fn destination(&self) -> Destination {
-        Destination {
+    pub(super) fn destination(&self) -> PacketDestination {
+        PacketDestination {
             address: self.address,
             protocol: self.protocol,
             port: self.port,
@@ -62,10 +59,9 @@ impl FrontendView {
 
 /// What happens to packets to a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Path {
+pub enum FrontendPath {
     /// An endpoint of this list takes them.
     List {
-        /// The list.
         list: u32,
         /// The connection gets this node's address as source.
         masquerade: bool,
@@ -77,27 +73,26 @@ pub enum Path {
         /// The list for others.
         outside: Option<u32>,
     },
-    /// Nobody takes them: there is no endpoint anywhere. The sender is told, unless the node's rules want them dropped.
+    /// Rejected with an ICMP error, or dropped if so configured: there is no endpoint anywhere.
     Rejected,
-    /// Nobody takes them: the policy leaves no endpoint here.
+    /// Dropped: the traffic policy leaves no endpoint on this node.
     Dropped,
 }
 
 /// A list of endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListView {
+pub struct KernelEndpointList {
     /// It is the one for policy Local.
     pub local: bool,
-    /// The name of the chain that picks from it.
+    /// The name of its selector chain.
     pub pick: String,
     /// The endpoints, each with the number of its slots.
-    pub endpoints: BTreeMap<Target, u32>,
+    pub endpoints: BTreeMap<SlotTarget, u32>,
 }
 
-impl View {
-    /// Explains a table.
-    pub fn of(observed: &Observed) -> Self {
-        let table = Table(observed);
+impl ServiceTableView {
+    pub fn of(observed: &NftObserved) -> Self {
+        let table = ViewSource(observed);
         let mut view = Self {
             frontends: table.frontends(),
             lists: BTreeMap::new(),
@@ -119,8 +114,8 @@ impl View {
 
 /// Everything a table means, one line a fact: numbers of lists and classes, which depend on history, are replaced by what they stand
 /// for, and counts are left out. Two tables that treat packets alike have the same meaning.
-pub fn meaning(observed: &Observed) -> BTreeSet<String> {
-    let view = View::of(observed);
+pub fn meaning(observed: &NftObserved) -> BTreeSet<String> {
+    let view = ServiceTableView::of(observed);
     let list = |number: u32| match view.lists.get(&number) {
         Some(list) => list.describe(),
         None => "nothing".to_owned(),
@@ -129,7 +124,7 @@ pub fn meaning(observed: &Observed) -> BTreeSet<String> {
     for (name, chain) in &observed.chains {
         facts.insert(format!("chain {name}: {:?} {:?}", chain.hook, chain.rules));
     }
-    for FrontendView {
+    for KernelFrontend {
         service,
         address,
         protocol,
@@ -139,28 +134,28 @@ pub fn meaning(observed: &Observed) -> BTreeSet<String> {
     } in &view.frontends
     {
         let path = match *path {
-            Path::List {
+            FrontendPath::List {
                 list: number,
                 masquerade,
             } => format!("masquerade={masquerade} {}", list(number)),
-            Path::BySource { inside, outside } => {
+            FrontendPath::BySource { inside, outside } => {
                 format!(
                     "inside {} outside {}",
                     list(inside.unwrap_or(0)),
                     list(outside.unwrap_or(0))
                 )
             }
-            Path::Rejected => "rejected".to_owned(),
-            Path::Dropped => "dropped".to_owned(),
+            FrontendPath::Rejected => "rejected".to_owned(),
+            FrontendPath::Dropped => "dropped".to_owned(),
         };
         facts.insert(format!("{service} {address:?} {protocol} {port}: {path}"));
     }
     for set in [
-        SetId::ClusterIps,
-        SetId::NodePortIps,
-        SetId::Restricted,
-        SetId::AllowedSources,
-        SetId::Hairpin,
+        NftSetId::ClusterIps,
+        NftSetId::NodePortIps,
+        NftSetId::Restricted,
+        NftSetId::AllowedSources,
+        NftSetId::Hairpin,
     ] {
         let elements = observed
             .sets
@@ -174,7 +169,7 @@ pub fn meaning(observed: &Observed) -> BTreeSet<String> {
     facts
 }
 
-impl ListView {
+impl KernelEndpointList {
     fn describe(&self) -> String {
         let endpoints = self.endpoints.iter();
         let endpoints: Vec<String> = endpoints
@@ -184,10 +179,13 @@ impl ListView {
     }
 }
 
-struct Table<'a>(&'a Observed);
+struct ViewSource<'a>(&'a NftObserved);
 
-impl<'a> Table<'a> {
-    fn elements(&self, set: SetId) -> impl Iterator<Item = (&'a Key, &'a ObservedElement)> {
+impl<'a> ViewSource<'a> {
+    fn elements(
+        &self,
+        set: NftSetId,
+    ) -> impl Iterator<Item = (&'a ElementKey, &'a ObservedElement)> {
         self.0
             .sets
             .get(set.name())
@@ -195,37 +193,37 @@ impl<'a> Table<'a> {
             .flat_map(|set| &set.elements)
     }
 
-    fn numbers(&self, set: SetId) -> impl Iterator<Item = (u32, u32)> {
+    fn numbers(&self, set: NftSetId) -> impl Iterator<Item = (u32, u32)> {
         self.elements(set)
             .filter_map(|(key, element)| Some((number(key.as_bytes())?, id(element)?)))
     }
 
-    fn frontends(&self) -> Vec<FrontendView> {
+    fn frontends(&self) -> Vec<KernelFrontend> {
         let by_source = |set| self.numbers(set).collect::<HashMap<_, _>>();
         let (inside, outside) = (
-            by_source(SetId::ExternalInside),
-            by_source(SetId::ExternalOutside),
+            by_source(NftSetId::ExternalInside),
+            by_source(NftSetId::ExternalOutside),
         );
         let path = |id: u32| {
             let list =
                 |map: &HashMap<u32, u32>| map.get(&(id & PORT_BITS)).map(|id| id & LIST_BITS);
             if id & BY_SOURCE != 0 {
-                Path::BySource {
+                FrontendPath::BySource {
                     inside: list(&inside),
                     outside: list(&outside),
                 }
             } else {
-                Path::List {
+                FrontendPath::List {
                     list: id & LIST_BITS,
                     masquerade: id & MASQUERADE != 0,
                 }
             }
         };
-        let served = [SetId::Services, SetId::NodePorts]
+        let served = [NftSetId::Services, NftSetId::NodePorts]
             .into_iter()
             .flat_map(|set| self.elements(set));
         let served = served.filter_map(|(key, element)| frontend(key, element, path(id(element)?)));
-        let refused = |reject: [SetId; 2], path: Path| {
+        let refused = |reject: [NftSetId; 2], path: FrontendPath| {
             let elements = reject.into_iter().flat_map(|set| self.elements(set));
             elements
                 .filter_map(move |(key, element)| frontend(key, element, path))
@@ -233,18 +231,18 @@ impl<'a> Table<'a> {
         };
         served
             .chain(refused(
-                [SetId::RejectedServices, SetId::RejectedNodePorts],
-                Path::Rejected,
+                [NftSetId::RejectedServices, NftSetId::RejectedNodePorts],
+                FrontendPath::Rejected,
             ))
             .chain(refused(
-                [SetId::DroppedServices, SetId::DroppedNodePorts],
-                Path::Dropped,
+                [NftSetId::DroppedServices, NftSetId::DroppedNodePorts],
+                FrontendPath::Dropped,
             ))
             .collect()
     }
 
-    fn plain_lists(&self, lists: &mut BTreeMap<u32, ListView>) {
-        for (key, element) in self.elements(SetId::Endpoints) {
+    fn plain_lists(&self, lists: &mut BTreeMap<u32, KernelEndpointList>) {
+        for (key, element) in self.elements(NftSetId::Endpoints) {
             let list = key.as_bytes().get(4..8).and_then(number);
             if let (Some(list), Some(target)) = (list, endpoint(element)) {
                 let list = lists.entry(list & LIST_BITS).or_default();
@@ -253,9 +251,9 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn sticky_lists(&self, lists: &mut BTreeMap<u32, ListView>) {
+    fn sticky_lists(&self, lists: &mut BTreeMap<u32, KernelEndpointList>) {
         let mut targets = HashMap::new();
-        for (key, element) in self.elements(SetId::StickyEndpoints) {
+        for (key, element) in self.elements(NftSetId::StickyEndpoints) {
             let id = key.as_bytes().get(4..).and_then(number);
             if let (Some(id), Some(target)) = (id, endpoint(element)) {
                 targets.insert(id, target);
@@ -263,7 +261,7 @@ impl<'a> Table<'a> {
                 list.endpoints.entry(target).or_default();
             }
         }
-        for (_, element) in self.elements(SetId::StickySlots) {
+        for (_, element) in self.elements(NftSetId::StickySlots) {
             let Some(id) = id(element) else { continue };
             if let Some(target) = targets.get(&id) {
                 let list = lists.entry(id & LIST_BITS).or_default();
@@ -272,22 +270,22 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Lists with the chain that picks from them.
+    /// Lists with their selector chains.
     fn picks(&self) -> Vec<(u32, String)> {
         let chains: HashMap<u32, &str> = self
-            .elements(SetId::Picks)
+            .elements(NftSetId::Picks)
             .filter_map(|(key, element)| match &element.data {
-                Some(Data::Verdict(Verdict::Goto(chain))) => {
+                Some(ElementData::Verdict(NftVerdict::Goto(chain))) => {
                     Some((number(key.as_bytes())?, &**chain))
                 }
                 _ => None,
             })
             .collect();
         [
-            SetId::Services,
-            SetId::NodePorts,
-            SetId::ExternalInside,
-            SetId::ExternalOutside,
+            NftSetId::Services,
+            NftSetId::NodePorts,
+            NftSetId::ExternalInside,
+            NftSetId::ExternalOutside,
         ]
         .into_iter()
         .flat_map(|set| self.elements(set))
@@ -303,14 +301,14 @@ impl<'a> Table<'a> {
     }
 }
 
-fn value(element: &ObservedElement) -> Option<&Key> {
+fn value(element: &ObservedElement) -> Option<&ElementKey> {
     match element.data.as_ref()? {
-        Data::Value(value) => Some(value),
-        Data::Verdict(_) => None,
+        ElementData::Value(value) => Some(value),
+        ElementData::Verdict(_) => None,
     }
 }
 
-fn endpoint(element: &ObservedElement) -> Option<Target> {
+fn endpoint(element: &ObservedElement) -> Option<SlotTarget> {
     target(value(element)?.as_bytes())
 }
 
@@ -319,9 +317,13 @@ pub(super) fn id(element: &ObservedElement) -> Option<u32> {
     number(value(element)?.as_bytes()).filter(|id| id & TAG != 0)
 }
 
-fn frontend(key: &Key, element: &ObservedElement, path: Path) -> Option<FrontendView> {
+fn frontend(
+    key: &ElementKey,
+    element: &ObservedElement,
+    path: FrontendPath,
+) -> Option<KernelFrontend> {
     let at = destination(key.as_bytes())?;
-    Some(FrontendView {
+    Some(KernelFrontend {
         service: element.comment.clone().unwrap_or_default(),
         address: at.address,
         protocol: at.protocol,
@@ -333,14 +335,14 @@ fn frontend(key: &Key, element: &ObservedElement, path: Path) -> Option<Frontend
 }
 
 /// A key is an address (or none), a protocol and a port, each padded to four bytes.
-pub(super) fn destination(bytes: &[u8]) -> Option<Destination> {
+pub(super) fn destination(bytes: &[u8]) -> Option<PacketDestination> {
     let (address, rest) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
     let address: Option<IpAddr> = match address.len() {
         4 => Some(<[u8; 4]>::try_from(address).ok()?.into()),
         16 => Some(<[u8; 16]>::try_from(address).ok()?.into()),
         _ => None,
     };
-    Some(Destination {
+    Some(PacketDestination {
         address,
         protocol: *rest.first()?,
         port: u16::from_be_bytes(rest.get(4..6)?.try_into().ok()?),

@@ -5,24 +5,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::gate::Sources;
+use super::client_filter::ClientSources;
 use crate::desired::{LocalDetector, NodeRules};
-use crate::dialect::iptables::{PortName, Target};
+use crate::dialect::iptables::{IptablesTarget, PortName};
 use crate::family::Family;
-use crate::plan::listed::Listed;
+use crate::plan::node_address_frontends::NodeAddressFrontends;
 
 /// What is asked of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserspaceOptions {
     /// How clients' packets come to the proxies.
-    pub portals: Portals,
+    pub portals: PortalMode,
     /// Node ports answer on loopback too. Only where the addresses node ports answer on include it.
     pub localhost_node_ports: bool,
 }
 
 /// How clients' packets come to the proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Portals {
+pub enum PortalMode {
     /// Rules lead to a port that each proxy has.
     Rules {
         /// The address proxies listen on; none for all.
@@ -36,22 +36,22 @@ pub enum Portals {
 
 /// What the rules of every service depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Context {
+pub(super) struct UserspaceContext {
     pub(super) family: Family,
     pub(super) options: UserspaceOptions,
     pub(super) node: NodeRules,
     /// Of the addresses of the node, what Services list as theirs. Rules need not know: their order sees to it.
-    pub(super) listed: Listed,
-    /// Clients inside the cluster, as far as they can be told by their address.
-    pub(super) inside: Sources,
+    pub(super) node_address_frontends: NodeAddressFrontends,
+    /// Clients inside the cluster, as far as their address shows it.
+    pub(super) inside: ClientSources,
 }
 
-impl Context {
+impl UserspaceContext {
     pub(super) fn new(
         family: Family,
         options: UserspaceOptions,
         node: &NodeRules,
-        listed: Listed,
+        node_address_frontends: NodeAddressFrontends,
     ) -> Self {
         let mut node = NodeRules {
             // They mean nothing to this mode, so a change of them is none.
@@ -60,13 +60,13 @@ impl Context {
             masquerade_mark: 0,
             ..node.clone()
         };
-        if options.portals != Portals::Bind {
+        if options.portals != PortalMode::Bind {
             node.addresses = BTreeSet::new();
         }
         Self {
             family,
             options,
-            listed,
+            node_address_frontends,
             inside: inside(&node),
             node,
         }
@@ -89,34 +89,34 @@ impl Context {
     /// The address that proxies listen on, if it is one only.
     pub(super) fn fixed_listen(&self) -> Option<IpAddr> {
         match self.options.portals {
-            Portals::Rules { listen, .. } => listen,
-            Portals::Bind => None,
+            PortalMode::Rules { listen, .. } => listen,
+            PortalMode::Bind => None,
         }
     }
 
     /// What leads packets to a proxy.
     ///
     /// To an address of this machine, if one is known: redirecting needs an address on the interface that the packet came in by, which those
-    /// of pods often lack. kube-proxy redirected what came from elsewhere all the same, when pods were still behind a bridge.
-    pub(super) fn target(&self, port: PortName) -> Target {
+    /// of pods often lack. kube-proxy redirected such packets nevertheless, when pods were still behind a bridge.
+    pub(super) fn target(&self, port: PortName) -> IptablesTarget {
         let address = match self.options.portals {
-            Portals::Rules { listen, host } => listen.or(host),
-            Portals::Bind => None,
+            PortalMode::Rules { listen, host } => listen.or(host),
+            PortalMode::Bind => None,
         };
         match address {
-            Some(ip) => Target::DnatToPort(ip, port),
-            None => Target::Redirect(port),
+            Some(ip) => IptablesTarget::DnatToPort(ip, port),
+            None => IptablesTarget::Redirect(port),
         }
     }
 }
 
-/// The node itself and pods. Who has called does not say by which interface, so pods that are told by that count as everyone else.
-fn inside(node: &NodeRules) -> Sources {
+/// The node itself and pods. An accepted connection does not show its interface, so pods detected by interface count as external clients.
+fn inside(node: &NodeRules) -> ClientSources {
     let pods = match &node.local {
         LocalDetector::Source(pods) => Some(*pods),
         LocalDetector::Off | LocalDetector::Interface(_) | LocalDetector::InterfacePrefix(_) => {
             None
         }
     };
-    Sources::node_and(node.addresses.iter().copied(), pods)
+    ClientSources::node_and(node.addresses.iter().copied(), pods)
 }

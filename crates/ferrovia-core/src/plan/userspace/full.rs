@@ -1,30 +1,30 @@
-//! Everything that is wanted, compared with everything that is there.
+//! Compares the desired portals with the observed state.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::chains::{Chain, egress, jumps};
-use super::context::Context;
+use super::chains::{PortalChain, egress, jumps};
+use super::context::UserspaceContext;
 use super::portals::Portal;
-use super::writer::Writer;
-use super::{Observed, ProxyChange, UserspacePlan};
+use super::writer::UserspaceWriter;
+use super::{ProxyChange, UserspaceObserved, UserspacePlan};
 use crate::desired::Desired;
-use crate::dialect::iptables::{SavedRule, Table, TableName, canonical, fill_in, parse};
-use crate::plan::Found;
+use crate::dialect::iptables::{SavedRule, SavedTable, TableName, canonical, fill_in, parse};
+use crate::plan::ObservedPolicy;
 use crate::plan::iptables::CANARY;
 
-/// All portals. A chain that is not as it should be is written anew as a whole: after a restart all ports are others, and nothing that an
+/// All portals. A chain that differs is rewritten as a whole: after a restart all ports are others, and nothing that an
 /// earlier run wrote leads anywhere.
 pub(super) fn portals(
     desired: &Desired,
-    observed: &Observed,
-    found: Found,
-    context: &Context,
+    observed: &UserspaceObserved,
+    found: ObservedPolicy,
+    context: &UserspaceContext,
 ) -> UserspacePlan {
     let mut plan = UserspacePlan::default();
-    let mut groups: HashMap<Chain, Vec<Vec<String>>> = HashMap::new();
+    let mut groups: HashMap<PortalChain, Vec<Vec<String>>> = HashMap::new();
     for port in desired.ports.values() {
         let portal = Portal::of(port, context);
-        for chain in Chain::ALL {
+        for chain in PortalChain::ALL {
             let rules = portal.rules(chain);
             if !rules.is_empty() {
                 groups.entry(chain).or_default().push(rules);
@@ -34,16 +34,16 @@ pub(super) fn portals(
             .extend(portal.proxies.into_iter().map(ProxyChange::Set));
     }
     close_others(&mut plan, observed);
-    let kernel = Kernel {
+    let kernel = ObservedChains {
         tables: parse(&observed.save),
         ports: (observed.open.iter())
             .filter_map(|(name, port)| Some((name.to_string(), (*port)?)))
             .collect(),
     };
-    let mut writer = Writer::default();
-    for chain in Chain::ALL {
+    let mut writer = UserspaceWriter::default();
+    for chain in PortalChain::ALL {
         let wanted = groups.remove(&chain).unwrap_or_default();
-        if found == Found::Replace || !kernel.has(chain, &wanted) {
+        if found == ObservedPolicy::Replace || !kernel.has(chain, &wanted) {
             let rules: Vec<String> = wanted.into_iter().flatten().collect();
             writer.section(chain.table()).fill(chain.name(), &rules);
         }
@@ -62,7 +62,7 @@ pub(super) fn portals(
 }
 
 /// Closes the proxies that are open and not in the plan.
-pub(super) fn close_others(plan: &mut UserspacePlan, observed: &Observed) {
+pub(super) fn close_others(plan: &mut UserspacePlan, observed: &UserspaceObserved) {
     let wanted: BTreeSet<_> = (plan.proxies.iter())
         .filter_map(|change| match change {
             ProxyChange::Set(proxy) => Some(&proxy.name),
@@ -76,7 +76,7 @@ pub(super) fn close_others(plan: &mut UserspacePlan, observed: &Observed) {
 
 /// The jumps from the built-in chains. Those that are there are not moved: others may have put theirs before on purpose. Others that lead to
 /// our chains are of an earlier run with other settings, and go.
-fn ways_in(writer: &mut Writer, kernel: &Kernel<'_>, context: &Context) {
+fn ways_in(writer: &mut UserspaceWriter, kernel: &ObservedChains<'_>, context: &UserspaceContext) {
     let wanted = jumps(context);
     let is_wanted = |table: TableName, rule: &SavedRule<'_>| {
         let is = |args: &str| canonical(rule.args) == args;
@@ -103,14 +103,14 @@ fn ways_in(writer: &mut Writer, kernel: &Kernel<'_>, context: &Context) {
 }
 
 /// What is in the kernel.
-struct Kernel<'a> {
-    tables: Vec<Table<'a>>,
+struct ObservedChains<'a> {
+    tables: Vec<SavedTable<'a>>,
     /// The numbers of the ports that rules name.
     ports: HashMap<String, u16>,
 }
 
-impl<'a> Kernel<'a> {
-    fn table(&self, table: TableName) -> Option<&Table<'a>> {
+impl<'a> ObservedChains<'a> {
+    fn table(&self, table: TableName) -> Option<&SavedTable<'a>> {
         self.tables.iter().find(|t| t.name == table.as_str())
     }
 
@@ -139,7 +139,7 @@ impl<'a> Kernel<'a> {
     }
 
     /// A chain has the rules of these service ports and no others. The order of services means nothing: no two claim the same address.
-    fn has(&self, chain: Chain, wanted: &[Vec<String>]) -> bool {
+    fn has(&self, chain: PortalChain, wanted: &[Vec<String>]) -> bool {
         let Some(found) = self.rules(chain.table(), chain.name()) else {
             return false;
         };

@@ -5,17 +5,16 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::gate::Gate;
+use super::client_filter::ClientFilter;
 use crate::desired::{Endpoint, ServicePort};
 use crate::model::{Algorithm, PortKey, Protocol, TrafficPolicy};
 
-/// A client that is told by its address returns to its endpoint for so long: Kubernetes' default of session affinity, in seconds.
+/// Affinity timeout in seconds for source-hash, which proxies implement as affinity: Kubernetes' default.
 const BY_ADDRESS: u32 = 10_800;
 
 /// Which proxy: a service port has one for each policy that its traffic is under.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProxyName {
-    /// The service port.
     pub key: PortKey,
     /// Whose endpoints it leads to.
     pub policy: TrafficPolicy,
@@ -32,15 +31,14 @@ impl fmt::Display for ProxyName {
     }
 }
 
-/// A proxy as it should be.
+/// The desired state of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proxy {
-    /// Which one.
+pub struct ProxySpec {
     pub name: ProxyName,
     /// Where clients reach it.
-    pub listen: Listen,
-    /// Of the addresses it listens on, those where not all clients are treated alike.
-    pub gates: BTreeMap<SocketAddr, Gate>,
+    pub listen: ProxyListen,
+    /// The client filters of the addresses it listens on; addresses without one accept all clients.
+    pub client_filters: BTreeMap<SocketAddr, ClientFilter>,
     /// Where it leads, sorted by address and port, none with weight 0. Never empty.
     pub endpoints: Arc<[Endpoint]>,
     /// Seconds a client sticks to its endpoint; none if it does not.
@@ -49,10 +47,10 @@ pub struct Proxy {
 
 /// Where a proxy listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// On one port that whoever opens it chooses, at this address; rules lead there.
+pub enum ProxyListen {
+    /// On a port that the applier chooses, at this address; rules lead there.
     Portal(IpAddr),
-    /// Where clients call, sorted. Nowhere, if it only carries what another proxy accepts.
+    /// On these addresses, sorted; empty if it only serves connections that another proxy accepts.
     At(Vec<SocketAddr>),
 }
 
@@ -60,14 +58,17 @@ pub enum Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyChange {
     /// It is opened, or changed to be like this.
-    Set(Proxy),
-    /// It is closed.
+    Set(ProxySpec),
     Close(ProxyName),
 }
 
-impl Proxy {
-    /// The proxy of a service port under a policy, for whoever calls; none if the policy has no endpoints, or a proxy cannot do the protocol.
-    pub(super) fn of(port: &ServicePort, policy: TrafficPolicy, listen: Listen) -> Option<Self> {
+impl ProxySpec {
+    /// The proxy of a service port under a policy, without client filters; `None` if the policy has no endpoints or the protocol is not supported.
+    pub(super) fn of(
+        port: &ServicePort,
+        policy: TrafficPolicy,
+        listen: ProxyListen,
+    ) -> Option<Self> {
         let endpoints = port.endpoints(policy);
         if endpoints.is_empty() || !is_proxied(port) {
             return None;
@@ -79,7 +80,7 @@ impl Proxy {
                 policy,
             },
             listen,
-            gates: BTreeMap::new(),
+            client_filters: BTreeMap::new(),
             endpoints: Arc::clone(endpoints),
             affinity: port.affinity.or(by_address.then_some(BY_ADDRESS)),
         })
@@ -92,7 +93,7 @@ pub(super) fn is_proxied(port: &ServicePort) -> bool {
 }
 
 /// From the proxies that a service port had to those it should have.
-pub(super) fn changes(old: &[Proxy], new: Vec<Proxy>) -> Vec<ProxyChange> {
+pub(super) fn changes(old: &[ProxySpec], new: Vec<ProxySpec>) -> Vec<ProxyChange> {
     let stays = |name: &ProxyName| new.iter().any(|proxy| proxy.name == *name);
     let gone: Vec<_> = old
         .iter()
@@ -112,13 +113,13 @@ impl fmt::Display for ProxyChange {
     }
 }
 
-impl fmt::Display for Proxy {
+impl fmt::Display for ProxySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "proxy {}", self.name)?;
         match &self.listen {
-            Listen::Portal(ip) if ip.is_ipv6() => write!(f, " at [{ip}]:%{}%", self.name)?,
-            Listen::Portal(ip) => write!(f, " at {ip}:%{}%", self.name)?,
-            Listen::At(addresses) => {
+            ProxyListen::Portal(ip) if ip.is_ipv6() => write!(f, " at [{ip}]:%{}%", self.name)?,
+            ProxyListen::Portal(ip) => write!(f, " at {ip}:%{}%", self.name)?,
+            ProxyListen::At(addresses) => {
                 for at in addresses {
                     write!(f, " at {at}")?;
                 }
@@ -128,11 +129,11 @@ impl fmt::Display for Proxy {
             write!(f, " affinity {seconds}s")?;
         }
         writeln!(f)?;
-        for (at, gate) in &self.gates {
-            for sources in &gate.allowed {
+        for (at, filter) in &self.client_filters {
+            for sources in &filter.allowed {
                 writeln!(f, "  at {at} only for {sources}")?;
             }
-            if let Some(sources) = &gate.inside {
+            if let Some(sources) = &filter.inside {
                 writeln!(f, "  at {at} to any endpoint for {sources}")?;
             }
         }

@@ -1,7 +1,7 @@
 //! The planner against the stand-in for the tools and the kernel, with ports given out in the order in which proxies open. `bound.rs` is about those
 //! that need no rules.
 
-mod bound;
+mod bind_portals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::desired::{Endpoint, Frontend, NodePortAddresses, NodeRules, PortChange};
-use crate::dialect::iptables::sim::Sim;
+use crate::dialect::iptables::sim::IptablesSim;
 use crate::model::{PortKey, Protocol, ServiceKey, TrafficPolicy};
 use crate::testing::ports::{self, node};
 
 const RULES: UserspaceOptions = UserspaceOptions {
-    portals: Portals::Rules {
+    portals: PortalMode::Rules {
         listen: None,
         host: Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 168, 0, 2))),
     },
     localhost_node_ports: true,
 };
 const BIND: UserspaceOptions = UserspaceOptions {
-    portals: Portals::Bind,
+    portals: PortalMode::Bind,
     localhost_node_ports: true,
 };
 
@@ -50,7 +50,7 @@ fn addressed() -> NodeRules {
 fn service(n: u8, numbers: &[u8]) -> ServicePort {
     ServicePort {
         key: PortKey {
-            service: ServiceKey::new("ns1", &format!("svc{n}")),
+            service: ServiceKey::from_checked_names("ns1", &format!("svc{n}")),
             name: "p80".into(),
             protocol: Protocol::Tcp,
         },
@@ -68,18 +68,18 @@ fn service(n: u8, numbers: &[u8]) -> ServicePort {
 }
 
 /// A node whose kernel and sockets are stand-ins.
-struct Lab {
+struct UserspaceHarness {
     desired: Desired,
     planner: UserspacePlanner,
-    sim: Sim,
+    sim: IptablesSim,
     open: BTreeMap<ProxyName, Option<u16>>,
     /// The same proxies, as they were last set.
-    set: BTreeMap<ProxyName, Proxy>,
+    set: BTreeMap<ProxyName, ProxySpec>,
     addresses: Vec<IpAddr>,
     next_port: u16,
 }
 
-impl Lab {
+impl UserspaceHarness {
     fn new(options: UserspaceOptions, services: &[ServicePort]) -> Self {
         let services = services.iter().cloned();
         let mut lab = Self {
@@ -90,7 +90,7 @@ impl Lab {
                 ..ports::nothing(Family::V4, node())
             },
             planner: UserspacePlanner::new(Family::V4, options),
-            sim: Sim::load(
+            sim: IptablesSim::load(
                 "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -j ACCEPT\nCOMMIT\n",
             ),
             open: BTreeMap::new(),
@@ -103,12 +103,14 @@ impl Lab {
     }
 
     fn full(&mut self) -> UserspacePlan {
-        let observed = Observed {
+        let observed = UserspaceObserved {
             save: self.sim.save(),
             open: self.open.clone(),
             addresses: self.addresses.clone(),
         };
-        let plan = self.planner.full(&self.desired, &observed, Found::Adopt);
+        let plan = self
+            .planner
+            .full(&self.desired, &observed, ObservedPolicy::Adopt);
         self.carry_out(&plan);
         plan
     }
@@ -131,19 +133,19 @@ impl Lab {
                 new: None,
             });
         }
-        self.partial(&delta)
+        self.incremental(&delta)
     }
 
     fn set_node(&mut self, node: NodeRules) -> UserspacePlan {
         self.desired.node = Arc::new(node);
-        self.partial(&Delta {
+        self.incremental(&Delta {
             node: true,
             ..Delta::default()
         })
     }
 
-    fn partial(&mut self, delta: &Delta) -> UserspacePlan {
-        let plan = self.planner.partial(&self.desired, delta);
+    fn incremental(&mut self, delta: &Delta) -> UserspacePlan {
+        let plan = self.planner.incremental(&self.desired, delta);
         self.carry_out(&plan);
         plan
     }
@@ -155,7 +157,7 @@ impl Lab {
             if let ProxyChange::Set(proxy) = change {
                 self.set.insert(proxy.name.clone(), proxy.clone());
                 let port = &mut self.next_port;
-                let portal = matches!(proxy.listen, Listen::Portal(_));
+                let portal = matches!(proxy.listen, ProxyListen::Portal(_));
                 self.open.entry(proxy.name.clone()).or_insert_with(|| {
                     *port += 1;
                     portal.then_some(*port - 1)
@@ -179,7 +181,7 @@ impl Lab {
         self.addresses.retain(|ip| !plan.old_addresses.contains(ip));
     }
 
-    /// Nothing differs from what a comparison of everything wants. Sets repeat what is open.
+    /// A full plan has no changes, apart from repeating open proxies.
     fn assert_settled(&mut self) {
         let before = self.set.clone();
         let plan = self.full();
@@ -203,7 +205,7 @@ impl Lab {
 
 #[test]
 fn other_addresses_of_the_node_change_nothing() {
-    let mut lab = Lab::new(RULES, &[service(1, &[2])]);
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[2])]);
     let plan = lab.set_node(NodeRules {
         addresses: BTreeSet::from(["192.0.2.7".parse().unwrap()]),
         ..node()
@@ -219,8 +221,8 @@ fn portals_are_kube_proxys() {
         Frontend::LoadBalancer(at("1.2.3.4:80")),
         Frontend::NodePort(3001),
     ]);
-    service.key.service = ServiceKey::new("ns1", "svc1");
-    let lab = Lab::new(RULES, &[service]);
+    service.key.service = ServiceKey::from_checked_names("ns1", "svc1");
+    let lab = UserspaceHarness::new(RULES, &[service]);
     assert_eq!(
         lab.saved("nat"),
         [
@@ -250,20 +252,20 @@ fn portals_are_kube_proxys() {
 #[test]
 fn without_an_address_packets_are_redirected() {
     let options = UserspaceOptions {
-        portals: Portals::Rules {
+        portals: PortalMode::Rules {
             listen: None,
             host: None,
         },
         ..RULES
     };
-    let lab = Lab::new(options, &[service(1, &[1])]);
+    let lab = UserspaceHarness::new(options, &[service(1, &[1])]);
     let nat = lab.saved("nat").join("\n");
     assert_eq!(nat.matches("-j REDIRECT --to-ports 40000").count(), 8);
 }
 
 #[test]
 fn endpoints_that_change_change_no_rule() {
-    let mut lab = Lab::new(RULES, &[service(1, &[1, 2]), service(2, &[3])]);
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[1, 2]), service(2, &[3])]);
     let plan = lab.change(&[service(1, &[1, 2, 5])], &[]);
     assert!(plan.rules.is_empty(), "{plan}");
     assert_eq!(plan.proxies.len(), 1);
@@ -272,7 +274,7 @@ fn endpoints_that_change_change_no_rule() {
 
 #[test]
 fn a_service_comes_and_goes_without_touching_others() {
-    let mut lab = Lab::new(RULES, &[service(1, &[1])]);
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[1])]);
     let before = lab.sim.save();
     let plan = lab.change(&[service(2, &[2])], &[]);
     assert!(!plan.to_string().contains("svc1"), "{plan}");
@@ -286,7 +288,7 @@ fn a_service_comes_and_goes_without_touching_others() {
 
 #[test]
 fn without_endpoints_everything_is_refused_and_nothing_is_open() {
-    let mut lab = Lab::new(RULES, &[service(1, &[1])]);
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[1])]);
     lab.change(&[service(1, &[])], &[]);
     assert!(lab.open.is_empty());
     let filter = lab.saved("filter").join("\n");
@@ -304,7 +306,7 @@ fn under_policy_local_each_client_has_its_proxy() {
         external_policy: TrafficPolicy::Local,
         ..service(1, numbers)
     };
-    let mut lab = Lab::new(RULES, &[local(&[1, 2])]);
+    let mut lab = UserspaceHarness::new(RULES, &[local(&[1, 2])]);
     let names: Vec<_> = lab.open.keys().map(ToString::to_string).collect();
     assert_eq!(names, ["ns1/svc1:p80/tcp", "ns1/svc1:p80/tcp/local"]);
     let nat = lab.saved("nat").join("\n");
@@ -328,8 +330,8 @@ fn source_ranges_open_the_portal_to_those_inside_only() {
         source_ranges: ranges.iter().map(|net| net.parse().unwrap()).collect(),
         ..service(1, &[1, 2])
     };
-    let mut lab = Lab::new(RULES, &[ranged(&["198.51.100.0/24", "203.0.113.0/24"])]);
-    let balanced = |lab: &Lab| -> Vec<String> {
+    let mut lab = UserspaceHarness::new(RULES, &[ranged(&["198.51.100.0/24", "203.0.113.0/24"])]);
+    let balanced = |lab: &UserspaceHarness| -> Vec<String> {
         let rules = lab.saved("nat").into_iter();
         rules
             .filter(|rule| rule.contains("-d 1.2.3.1/32"))
@@ -347,7 +349,7 @@ fn source_ranges_open_the_portal_to_those_inside_only() {
 
 #[test]
 fn after_a_restart_all_ports_are_others() {
-    let mut lab = Lab::new(RULES, &[service(1, &[1]), service(2, &[2])]);
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[1]), service(2, &[2])]);
     lab.open.clear();
     lab.planner = UserspacePlanner::new(Family::V4, RULES);
     let plan = lab.full();
@@ -358,8 +360,8 @@ fn after_a_restart_all_ports_are_others() {
 }
 
 #[test]
-fn rules_that_somebody_changed_are_mended() {
-    let mut lab = Lab::new(RULES, &[service(1, &[1]), service(2, &[2])]);
+fn rules_changed_by_another_process_are_repaired() {
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[1]), service(2, &[2])]);
     let before = lab.sim.save();
     lab.sim
         .restore("*nat\n:KUBE-PORTALS-HOST - [0:0]\n-A KUBE-PORTALS-CONTAINER -j ACCEPT\nCOMMIT\n")
@@ -367,12 +369,12 @@ fn rules_that_somebody_changed_are_mended() {
     let plan = lab.full();
     assert!(!plan.rules.is_empty());
     assert_eq!(lab.sim.save(), before);
-    assert_eq!(lab.open.len(), 2, "nobody's connection is cut for it");
+    assert_eq!(lab.open.len(), 2, "no connection is cut");
 }
 
 #[test]
 fn node_ports_follow_the_nodes_addresses() {
-    let mut lab = Lab::new(RULES, &[service(1, &[1])]);
+    let mut lab = UserspaceHarness::new(RULES, &[service(1, &[1])]);
     let only = |ip: [u8; 4]| NodeRules {
         node_ports: NodePortAddresses::Only([IpAddr::from(ip)].into()),
         ..node()
@@ -395,13 +397,13 @@ fn node_ports_follow_the_nodes_addresses() {
 }
 
 #[test]
-fn sctp_is_refused_and_said_so() {
+fn sctp_is_refused_with_a_note() {
     // Under policy Local too, where those inside could use the endpoint elsewhere.
     for policy in [TrafficPolicy::Cluster, TrafficPolicy::Local] {
         let mut service = service(1, &[1]);
         service.key.protocol = Protocol::Sctp;
         service.external_policy = policy;
-        let mut lab = Lab::new(RULES, &[]);
+        let mut lab = UserspaceHarness::new(RULES, &[]);
         let plan = lab.change(&[service], &[]);
         assert_eq!(plan.notes().len(), 1);
         assert!(lab.open.is_empty());
@@ -413,7 +415,7 @@ fn sctp_is_refused_and_said_so() {
 
 #[test]
 fn loopback_gets_a_proxy_for_each_node_port() {
-    let mut desired = Lab::new(RULES, &[service(1, &[1]), service(2, &[])]).desired;
+    let mut desired = UserspaceHarness::new(RULES, &[service(1, &[1]), service(2, &[])]).desired;
     let changes = localhost::full(&desired, std::iter::empty());
     let texts: Vec<_> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -436,17 +438,17 @@ fn loopback_gets_a_proxy_for_each_node_port() {
         }],
         ..Delta::default()
     };
-    assert_eq!(localhost::partial(&delta, Family::V4), closed);
+    assert_eq!(localhost::incremental(&delta, Family::V4), closed);
 }
 
 proptest! {
-    /// Any chain of changes ends with the rules and proxies that a comparison of everything wants, and never leads to a closed port.
+    /// Any chain of changes ends with the rules and proxies of a full plan, and never leads to a closed port.
     #[test]
     fn any_chain_of_changes_ends_where_one_full_plan_would(
         steps in prop::collection::vec((0u8..4, 0u8..4, 0u8..8), 1..24),
         binds in any::<bool>(),
     ) {
-        let mut lab = Lab::new(if binds { BIND } else { RULES }, &[]);
+        let mut lab = UserspaceHarness::new(if binds { BIND } else { RULES }, &[]);
         lab.set_node(addressed());
         for (n, endpoints, shape) in steps {
             let numbers: Vec<u8> = (1..=endpoints).collect();
@@ -459,8 +461,8 @@ proptest! {
             }
             if shape & 4 != 0 {
                 // An address of the node, and the number of the next one's node port.
-                let listed = Frontend::ExternalIp(at(&format!("192.168.0.2:{}", 3000 + u16::from((n + 1) % 4))));
-                port.frontends = Box::new([port.frontends[0], listed, port.frontends[3]]);
+                let node_address_frontends = Frontend::ExternalIp(at(&format!("192.168.0.2:{}", 3000 + u16::from((n + 1) % 4))));
+                port.frontends = Box::new([port.frontends[0], node_address_frontends, port.frontends[3]]);
             }
             if shape == 7 && lab.desired.ports.contains_key(&port.key) {
                 lab.change(&[], &[port.key]);

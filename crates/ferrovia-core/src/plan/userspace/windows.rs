@@ -1,7 +1,7 @@
 //! The commands by which Windows puts addresses on an interface, as kube-proxy's winuserspace mode gave them.
 //!
 //! Lists of arguments for `netsh`, and the reading of what it prints; running it is left to the host crate. kube-proxy gave up a service's
-//! address when the first of its ports went; here an address comes and goes once, because the plan counts who wants it. Its handling of
+//! address when the first of its ports went; here an address comes and goes once, because the plan counts its users. Its handling of
 //! DNS suffixes, which it had from 1.6 to 1.21, is not repeated: it was removed there because resolvers do that themselves. It knew IPv4
 //! only; the commands for IPv6 are ours.
 
@@ -12,19 +12,17 @@ use crate::family::Family;
 
 /// The environment variable that names the interface.
 pub const INTERFACE_VARIABLE: &str = "INTERFACE_TO_ADD_SERVICE_IP";
-/// The interface, if nobody names one.
 const DEFAULT_INTERFACE: &str = "vEthernet (HNS Internal NIC)";
 
 /// One call of `netsh`, argument by argument: no shell is between, so an interface's name needs no quotes.
-pub type Arguments = Vec<String>;
+pub type NetshArguments = Vec<String>;
 
 /// A call that adds an address or deletes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The address.
+pub struct NetshChange {
     pub ip: IpAddr,
     /// What `netsh` is called with.
-    pub arguments: Arguments,
+    pub arguments: NetshArguments,
 }
 
 /// The interface that service addresses are put on: the one of the configuration, or of the environment, or the usual one.
@@ -37,19 +35,19 @@ pub fn interface<'a>(configured: Option<&'a str>, environment: Option<&'a str>) 
 }
 
 /// The calls before proxies are opened: an address has to be there before anyone can listen on it.
-pub fn before_opening(plan: &UserspacePlan, interface: &str) -> Vec<Change> {
+pub fn before_opening(plan: &UserspacePlan, interface: &str) -> Vec<NetshChange> {
     let added = plan.new_addresses.iter();
     added.map(|ip| change("add", interface, *ip)).collect()
 }
 
 /// The calls after proxies are closed.
-pub fn after_closing(plan: &UserspacePlan, interface: &str) -> Vec<Change> {
+pub fn after_closing(plan: &UserspacePlan, interface: &str) -> Vec<NetshChange> {
     let removed = plan.old_addresses.iter();
     removed.map(|ip| change("delete", interface, *ip)).collect()
 }
 
 /// Asks for an interface's addresses. One that was added may take a while to be among them.
-pub fn show(interface: &str, family: Family) -> Arguments {
+pub fn show(interface: &str, family: Family) -> NetshArguments {
     call(interface, family, "show")
 }
 
@@ -75,13 +73,13 @@ pub fn shown(printed: &str, family: Family) -> Vec<IpAddr> {
     }
 }
 
-fn change(action: &str, interface: &str, ip: IpAddr) -> Change {
+fn change(action: &str, interface: &str, ip: IpAddr) -> NetshChange {
     let mut arguments = call(interface, Family::of(ip), action);
     arguments.push(format!("address={ip}"));
-    Change { ip, arguments }
+    NetshChange { ip, arguments }
 }
 
-fn call(interface: &str, family: Family, action: &str) -> Arguments {
+fn call(interface: &str, family: Family, action: &str) -> NetshArguments {
     let (family, name) = match family {
         Family::V4 => ("ipv4", "name"),
         Family::V6 => ("ipv6", "interface"),
@@ -104,7 +102,7 @@ mod tests {
         }
     }
 
-    fn lines(changes: Vec<Change>) -> Vec<Arguments> {
+    fn lines(changes: Vec<NetshChange>) -> Vec<NetshArguments> {
         changes.into_iter().map(|change| change.arguments).collect()
     }
 
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_is_named_by_whoever_knows_best() {
+    fn the_interface_comes_from_the_variable_before_the_default() {
         assert_eq!(interface(None, None), DEFAULT_INTERFACE);
         assert_eq!(interface(None, Some("")), DEFAULT_INTERFACE);
         assert_eq!(interface(None, Some("Ethernet")), "Ethernet");

@@ -1,33 +1,33 @@
 //! A plan's rules in the making.
 
-use super::chains::{Chain, Jump, Place, egress, jumps};
-use super::context::Context;
-use crate::dialect::iptables::{Restore, Section, TableName};
+use super::chains::{JumpPosition, PortalChain, PortalJump, egress, jumps};
+use super::context::UserspaceContext;
+use crate::dialect::iptables::{Restore, RestoreSection, TableName};
 
 /// Rules in an order in which traffic is right between any two sections: refusals come before the way to a proxy goes, and go after it has
 /// come, because packets that have been sent to a proxy do not meet them.
 #[derive(Debug)]
-pub(super) struct Writer {
-    mangle: Section,
-    filter: Section,
-    nat: Section,
-    filter_gone: Section,
+pub(super) struct UserspaceWriter {
+    mangle: RestoreSection,
+    filter: RestoreSection,
+    nat: RestoreSection,
+    filter_gone: RestoreSection,
 }
 
-impl Default for Writer {
+impl Default for UserspaceWriter {
     fn default() -> Self {
         Self {
-            mangle: Section::new(TableName::Mangle),
-            filter: Section::new(TableName::Filter),
-            nat: Section::new(TableName::Nat),
-            filter_gone: Section::new(TableName::Filter),
+            mangle: RestoreSection::new(TableName::Mangle),
+            filter: RestoreSection::new(TableName::Filter),
+            nat: RestoreSection::new(TableName::Nat),
+            filter_gone: RestoreSection::new(TableName::Filter),
         }
     }
 }
 
-impl Writer {
+impl UserspaceWriter {
     /// Where additions to a table go.
-    pub(super) fn section(&mut self, table: TableName) -> &mut Section {
+    pub(super) fn section(&mut self, table: TableName) -> &mut RestoreSection {
         match table {
             TableName::Filter => &mut self.filter,
             TableName::Nat => &mut self.nat,
@@ -36,7 +36,7 @@ impl Writer {
     }
 
     /// Where rules of a table go from.
-    pub(super) fn gone(&mut self, table: TableName) -> &mut Section {
+    pub(super) fn gone(&mut self, table: TableName) -> &mut RestoreSection {
         match table {
             TableName::Filter => &mut self.filter_gone,
             _ => self.section(table),
@@ -44,7 +44,7 @@ impl Writer {
     }
 
     /// Replaces a service port's rules in a chain. They are few and their order matters, so if one differs all are written.
-    pub(super) fn replace(&mut self, chain: Chain, old: &[String], new: &[String]) {
+    pub(super) fn replace(&mut self, chain: PortalChain, old: &[String], new: &[String]) {
         if old == new {
             return;
         }
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     /// Changes the ways into the chains to what other settings make of them.
-    pub(super) fn change_jumps(&mut self, old: &Context, new: &Context) {
+    pub(super) fn change_jumps(&mut self, old: &UserspaceContext, new: &UserspaceContext) {
         let (before, after) = (jumps(old), jumps(new));
         let (egress_before, egress_after) = (egress(old), egress(new));
         let is_new = egress_after != egress_before;
@@ -78,11 +78,11 @@ impl Writer {
         }
     }
 
-    pub(super) fn add_jump(&mut self, jump: &Jump) {
+    pub(super) fn add_jump(&mut self, jump: &PortalJump) {
         let section = self.section(jump.table);
         match jump.place {
-            Place::Head => section.insert(jump.from, &jump.rule),
-            Place::End => section.append(jump.from, &jump.rule),
+            JumpPosition::Head => section.insert(jump.from, &jump.rule),
+            JumpPosition::End => section.append(jump.from, &jump.rule),
         }
     }
 

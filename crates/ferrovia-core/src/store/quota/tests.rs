@@ -79,8 +79,8 @@ fn the_oldest_have_theirs_first_and_each_namespace_has_its_own_limit() {
     assert_eq!(
         warnings,
         [
-            "Service evil/young: spec.externalIPs: the external IPs in this namespace make 17 frontends, and the limit is 10; only 1 of this \
-             Service's 5 addresses are served"
+            "Service evil/young: spec.externalIPs: external IPs in this namespace need 17 frontends, the limit is 10; only 1 of 5 \
+             addresses of this Service are served"
         ]
     );
     let all = [

@@ -7,12 +7,12 @@ use super::{
     ServicePortMessage, ServiceSpecMessage, ServiceStatusMessage, SessionAffinityConfigMessage,
     TaintMessage, TimeMessage,
 };
-use crate::pod::PodMark;
+use crate::pod_name_hash::PodNameHash;
 use crate::wire::{
     ClientIpConfig, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice,
-    Ingress, LoadBalancerStatus, Metadata, Named, Node, NodeAddress, NodeSpec, NodeStatus, Service,
-    ServiceCidr, ServiceCidrSpec, ServicePort, ServiceSpec, ServiceStatus, SessionAffinityConfig,
-    Taint,
+    HintTarget, Ingress, LoadBalancerStatus, Metadata, Node, NodeAddress, NodeSpec, NodeStatus,
+    Service, ServiceCidr, ServiceCidrSpec, ServicePort, ServiceSpec, ServiceStatus,
+    SessionAffinityConfig, Taint,
 };
 
 /// A message that may not be there; then it is as good as an empty one.
@@ -135,9 +135,9 @@ impl From<EndpointMessage> for Endpoint {
     }
 }
 
-fn pod(target: &ObjectReferenceMessage) -> Option<PodMark> {
+fn pod(target: &ObjectReferenceMessage) -> Option<PodNameHash> {
     let is_pod = target.kind == "Pod" && !target.name.is_empty();
-    is_pod.then(|| PodMark::of(&target.name))
+    is_pod.then(|| PodNameHash::of(&target.name))
 }
 
 impl From<EndpointConditionsMessage> for EndpointConditions {
@@ -159,7 +159,7 @@ impl From<EndpointHintsMessage> for EndpointHints {
     }
 }
 
-impl From<NamedMessage> for Named {
+impl From<NamedMessage> for HintTarget {
     fn from(message: NamedMessage) -> Self {
         Self { name: message.name }
     }

@@ -12,7 +12,6 @@ const DAY: i64 = 86_400;
 /// `metav1.Time`. One without seconds is no time at all: the API server writes an unset time as an empty message.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct TimeMessage {
-    /// Seconds since 1970.
     #[prost(int64, optional, tag = "1")]
     pub seconds: Option<i64>,
 }

@@ -1,6 +1,6 @@
 //! Every form of instruction, there and back; the kernel's opinion is asked in the kernel tests.
 
-use ferrovia_core::dialect::nft::Verdict;
+use ferrovia_core::dialect::nft::NftVerdict;
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn every_form() -> Vec<Expr> {
     let mut all = vec![
         Expr::Payload {
             dreg: 8,
-            base: Header::Transport,
+            base: PayloadBase::Transport,
             offset: 2,
             len: 2,
         },
@@ -91,12 +91,12 @@ fn every_form() -> Vec<Expr> {
     }));
     let (to, verdicts) = (
         "c".into(),
-        [Verdict::Accept, Verdict::Drop, Verdict::Return],
+        [NftVerdict::Accept, NftVerdict::Drop, NftVerdict::Return],
     );
     all.extend(
         verdicts
             .into_iter()
-            .chain([Verdict::Goto(to)])
+            .chain([NftVerdict::Goto(to)])
             .map(Expr::Verdict),
     );
     all

@@ -98,11 +98,11 @@ fn ips(ips: &[&str]) -> Vec<IpAddr> {
     ips.iter().map(|ip| ip.parse().unwrap()).collect()
 }
 
-fn added(addresses: &[&str]) -> Vec<Change> {
+fn added(addresses: &[&str]) -> Vec<NetshChange> {
     before_opening(&plan(&ips(addresses), Vec::new(), &[]), NAME)
 }
 
-fn removed(addresses: &[&str]) -> Vec<Change> {
+fn removed(addresses: &[&str]) -> Vec<NetshChange> {
     after_closing(&plan(&[], Vec::new(), &ips(addresses)), NAME)
 }
 

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
-use ferrovia_core::plan::userspace::{Gate, Sources};
+use ferrovia_core::plan::userspace::{ClientFilter, ClientSources};
 use ferrovia_lab::waiting::{SOON, wait, wait_until};
 
 use super::super::tests::{ask, free, name, proxy, server};
@@ -12,7 +12,7 @@ use super::*;
 
 const IDLE: Duration = Duration::from_secs(30);
 
-fn set(proxies: &mut Proxies, proxy: Proxy) {
+fn set(proxies: &mut Proxies, proxy: ProxySpec) {
     proxies.change(&[ProxyChange::Set(proxy)]);
     wait_until_all_listen(proxies);
 }
@@ -121,15 +121,15 @@ fn where_some_are_kept_out_nobody_is_let_in() {
         &[at, restricted],
         &[server("a")],
     );
-    let everyone = Sources {
+    let everyone = ClientSources {
         nets: ["0.0.0.0/0".parse().unwrap()].into(),
         itself: true,
     };
-    let gate = Gate {
+    let gate = ClientFilter {
         allowed: vec![everyone],
         inside: None,
     };
-    web.gates.insert(restricted, gate);
+    web.client_filters.insert(restricted, gate);
     set(&mut proxies, web);
     assert_eq!(ask(at, "1").unwrap(), "a1");
     assert!(ask(restricted, "1").is_err());

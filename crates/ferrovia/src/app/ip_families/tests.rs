@@ -2,11 +2,11 @@ use ferrovia_core::wire;
 
 use super::*;
 
-fn settings(local: LocalSetting, node_ports: NodePortSetting) -> Settings {
-    Settings {
+fn settings(local: LocalSetting, node_ports: NodePortSetting) -> NodeSettings {
+    NodeSettings {
         local,
         node_ports,
-        ..Settings::of_node("n1")
+        ..NodeSettings::of_node("n1")
     }
 }
 
@@ -36,7 +36,7 @@ const ONLY_V4: PerFamily<bool> = PerFamily {
 
 fn check<'a>(
     supported: PerFamily<bool>,
-    settings: &'a Settings,
+    settings: &'a NodeSettings,
     node: Option<&'a Node>,
 ) -> Check<'a> {
     Check {
@@ -49,7 +49,7 @@ fn check<'a>(
     }
 }
 
-fn by_cluster(cidrs: &[&str]) -> Settings {
+fn by_cluster(cidrs: &[&str]) -> NodeSettings {
     settings(
         LocalSetting::ClusterCidr(nets(cidrs)),
         NodePortSetting::Primary,

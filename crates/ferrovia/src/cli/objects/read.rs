@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ferrovia_core::desired::Settings;
+use ferrovia_core::desired::NodeSettings;
 use ferrovia_core::store::{Event, Store};
 use ferrovia_core::wire::Kind;
 use tokio::time::timeout;
@@ -106,7 +106,7 @@ impl Told {
         self.is_complete = !has_unreadable_objects;
     }
 
-    fn stored(mut self, settings: &Settings) -> Read {
+    fn stored(mut self, settings: &NodeSettings) -> Read {
         let mut store = Store::with_policy(&settings.node_name, settings.services.clone());
         let news = self.events.iter().flat_map(|event| store.handle(event));
         (self.lines).extend(news.map(|warning| format!("warning: {warning}")));

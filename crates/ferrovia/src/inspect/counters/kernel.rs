@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use ferrovia_core::family::Family;
-use ferrovia_core::plan::nft::count::{Destination, connection, refusal};
-use ferrovia_core::plan::nft::layout::{SetId, TABLE};
+use ferrovia_core::plan::nft::connection_counts::{PacketDestination, connection, refusal};
+use ferrovia_core::plan::nft::layout::{NftSetId, TABLE};
 use ferrovia_host::ipvs::Ipvs;
 use ferrovia_host::nft::Nft;
 
@@ -25,7 +25,7 @@ impl NftCounts {
 impl Counts for NftCounts {
     fn read(&mut self, family: Family) -> Result<HashMap<Counted, u64>, SyncError> {
         let mut all = HashMap::new();
-        for set in [SetId::Connections, SetId::Refusals] {
+        for set in [NftSetId::Connections, NftSetId::Refusals] {
             // Without services there is no table, and without counters no such set.
             let counts = match self.0.counters(family, TABLE, set.name()) {
                 Ok(counts) => counts,
@@ -34,7 +34,7 @@ impl Counts for NftCounts {
             };
             let counts = counts.into_iter().filter_map(|(key, count)| {
                 let counted = match set {
-                    SetId::Connections => connection(&key).map(|(to, (ip, port))| Counted {
+                    NftSetId::Connections => connection(&key).map(|(to, (ip, port))| Counted {
                         to,
                         endpoint: Some(SocketAddr::new(ip, port)),
                     }),
@@ -67,7 +67,7 @@ impl Counts for IpvsCounts {
                 continue;
             }
             let key = found.server.key;
-            let to = Destination {
+            let to = PacketDestination {
                 address: Some(key.address),
                 protocol: key.protocol.number(),
                 port: key.port,

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ferrovia_core::dialect::nft::Key;
+use ferrovia_core::dialect::nft::ElementKey;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::plan::nft::layout::{SetId, TABLE};
-use ferrovia_core::plan::nft::view::{FrontendView, ListView, Path, View};
+use ferrovia_core::plan::nft::layout::{NftSetId, TABLE};
+use ferrovia_core::plan::nft::view::{
+    FrontendPath, KernelEndpointList, KernelFrontend, ServiceTableView,
+};
 use ferrovia_host::nft::{Error, Nft};
 
 /// What the kernel counted for one family.
@@ -25,14 +27,14 @@ pub struct Report {
 
 #[derive(Debug, Default)]
 struct ServiceReport {
-    frontends: Vec<FrontendView>,
-    lists: BTreeMap<u32, ListView>,
+    frontends: Vec<KernelFrontend>,
+    lists: BTreeMap<u32, KernelEndpointList>,
 }
 
 /// Reads the counters of a family.
 pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
     let observed = nft.observe(family, TABLE, &[])?;
-    let mut counts = |set: SetId| -> Result<Vec<(Key, u64)>, Error> {
+    let mut counts = |set: NftSetId| -> Result<Vec<(ElementKey, u64)>, Error> {
         // Without counters there are no such sets, and without services no table.
         if observed.sets.contains_key(set.name()) {
             nft.counters(family, TABLE, set.name())
@@ -40,8 +42,8 @@ pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
             Ok(Vec::new())
         }
     };
-    let (connections, refusals) = (counts(SetId::Connections)?, counts(SetId::Refusals)?);
-    let view = View::of(&observed).counted(&connections, &refusals);
+    let (connections, refusals) = (counts(NftSetId::Connections)?, counts(NftSetId::Refusals)?);
+    let view = ServiceTableView::of(&observed).counted(&connections, &refusals);
     Ok(Report {
         has_table: observed.exists,
         ..Report::new(family, view)
@@ -49,7 +51,7 @@ pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
 }
 
 impl Report {
-    fn new(family: Family, view: View) -> Self {
+    fn new(family: Family, view: ServiceTableView) -> Self {
         let mut services: BTreeMap<Box<str>, ServiceReport> = BTreeMap::new();
         for frontend in view.frontends {
             let service = services.entry(frontend.service.clone()).or_default();
@@ -76,11 +78,11 @@ impl Report {
     }
 }
 
-fn lists_of(path: Path) -> impl Iterator<Item = u32> {
+fn lists_of(path: FrontendPath) -> impl Iterator<Item = u32> {
     let lists = match path {
-        Path::List { list, .. } => [Some(list), None],
-        Path::BySource { inside, outside } => [inside, outside],
-        Path::Rejected | Path::Dropped => [None, None],
+        FrontendPath::List { list, .. } => [Some(list), None],
+        FrontendPath::BySource { inside, outside } => [inside, outside],
+        FrontendPath::Rejected | FrontendPath::Dropped => [None, None],
     };
     lists.into_iter().flatten()
 }
@@ -144,7 +146,7 @@ impl ServiceReport {
     }
 }
 
-fn at(frontend: &FrontendView) -> String {
+fn at(frontend: &KernelFrontend) -> String {
     let protocol =
         Protocol::from_number(frontend.protocol).map_or_else(|| "?".to_owned(), |p| p.to_string());
     match frontend.address {
@@ -154,23 +156,23 @@ fn at(frontend: &FrontendView) -> String {
 }
 
 /// How many of what.
-fn outcome(frontend: &FrontendView) -> (u64, &'static str) {
+fn outcome(frontend: &KernelFrontend) -> (u64, &'static str) {
     let connections = || {
         let counts = frontend.connections.values();
         counts.fold(0_u64, |sum, count| sum.saturating_add(*count))
     };
     match frontend.path {
-        Path::List {
+        FrontendPath::List {
             masquerade: false, ..
         } => (connections(), "connections"),
-        Path::List {
+        FrontendPath::List {
             masquerade: true, ..
         } => (connections(), "connections, masqueraded"),
-        Path::BySource { .. } => (
+        FrontendPath::BySource { .. } => (
             connections(),
             "connections, local endpoints for clients outside",
         ),
-        Path::Rejected => (frontend.refused, "packets refused: no endpoints"),
-        Path::Dropped => (frontend.refused, "packets dropped: no local endpoints"),
+        FrontendPath::Rejected => (frontend.refused, "packets refused: no endpoints"),
+        FrontendPath::Dropped => (frontend.refused, "packets dropped: no local endpoints"),
     }
 }

@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ferrovia_core::desired::{Desired, Frontend, Refusal};
+use ferrovia_core::desired::{Desired, Frontend, RefusalAction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::PortKey;
-use ferrovia_core::plan::nft::count::Destination;
+use ferrovia_core::plan::nft::connection_counts::PacketDestination;
 use flume::SendTimeoutError;
 
 use crate::serve::metrics::{Connections, Refused};
@@ -43,7 +43,7 @@ pub trait Counts: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
     /// Where a client went.
-    pub to: Destination,
+    pub to: PacketDestination,
     /// Who took it; none if nobody did.
     pub endpoint: Option<SocketAddr>,
 }
@@ -152,8 +152,8 @@ impl Totals {
     fn owners(
         &self,
         family: Family,
-        wanted: HashSet<Destination>,
-    ) -> Result<HashMap<Destination, Owner>, SyncError> {
+        wanted: HashSet<PacketDestination>,
+    ) -> Result<HashMap<PacketDestination, Owner>, SyncError> {
         let deadline = Instant::now() + PATIENCE;
         let (answer, answered) = mpsc::sync_channel(1);
         let question = Question::new(move |engine: &Engine| {
@@ -220,7 +220,10 @@ fn forget_if_many<K: Ord + Clone>(sums: &mut BTreeMap<K, Sum>) {
     }
 }
 
-fn find_owners(desired: &Desired, wanted: &HashSet<Destination>) -> HashMap<Destination, Owner> {
+fn find_owners(
+    desired: &Desired,
+    wanted: &HashSet<PacketDestination>,
+) -> HashMap<PacketDestination, Owner> {
     let mut node_ports: HashMap<(u8, u16), Owner> = HashMap::new();
     let mut owners = HashMap::new();
     for (key, port) in &desired.ports {
@@ -228,14 +231,14 @@ fn find_owners(desired: &Desired, wanted: &HashSet<Destination>) -> HashMap<Dest
         for frontend in &port.frontends {
             let owner = || Owner {
                 key: key.clone(),
-                drops: port.refusal(*frontend) == Some(Refusal::Drop),
+                drops: port.refusal(*frontend) == Some(RefusalAction::Drop),
             };
             match frontend {
                 Frontend::NodePort(number) => {
                     node_ports.insert((protocol, *number), owner());
                 }
                 other => {
-                    let to = other.address().map(|at| Destination {
+                    let to = other.address().map(|at| PacketDestination {
                         address: Some(at.ip()),
                         protocol,
                         port: at.port(),

@@ -7,7 +7,7 @@ use ferrovia_core::dialect::iptables::parse;
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
-use ferrovia_core::plan::nft::view::View;
+use ferrovia_core::plan::nft::view::ServiceTableView;
 use ferrovia_host::iptables::{Backend, RemovedWith, Saved, find_leftovers, legacy_tables, saved};
 use ferrovia_host::nft::Nft;
 use ferrovia_host::survey::chains::{Ruleset, of_saved};
@@ -163,7 +163,9 @@ fn look_at_tables(facts: &mut Facts, with_node_ports: bool) {
                     facts.proxies.kube_proxy_tables.push(family);
                 }
                 if with_node_ports {
-                    facts.node_ports.extend(node_ports(&View::of(&observed)));
+                    facts
+                        .node_ports
+                        .extend(node_ports(&ServiceTableView::of(&observed)));
                 }
             }
             Err(error) => {
@@ -180,7 +182,7 @@ fn look_at_tables(facts: &mut Facts, with_node_ports: bool) {
 }
 
 /// The node ports that are in force.
-fn node_ports(view: &View) -> impl Iterator<Item = NodePort> {
+fn node_ports(view: &ServiceTableView) -> impl Iterator<Item = NodePort> {
     let frontends = view.frontends.iter();
     frontends
         .filter(|frontend| frontend.address.is_none())

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ferrovia_core::desired::{LocalSetting, Settings};
+use ferrovia_core::desired::{LocalSetting, NodeSettings};
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
@@ -221,13 +221,13 @@ fn write_rules(plans: &[Plan]) -> Result<(), String> {
     }
 }
 
-fn settings(plans: &[Plan]) -> Settings {
+fn settings(plans: &[Plan]) -> NodeSettings {
     let pods = plans
         .iter()
         .filter_map(|plan| IpNet::new(plan.link.pod, plan.link.prefix).ok());
-    Settings {
+    NodeSettings {
         local: LocalSetting::ClusterCidr(pods.collect()),
-        ..Settings::of_node(NODE)
+        ..NodeSettings::of_node(NODE)
     }
 }
 

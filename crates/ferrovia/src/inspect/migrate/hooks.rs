@@ -1,6 +1,6 @@
 //! Rules of others that count on kube-proxy's chains.
 
-use ferrovia_core::dialect::iptables::{SavedRule, Table, parse};
+use ferrovia_core::dialect::iptables::{SavedRule, SavedTable, parse};
 
 use super::{Change, Node};
 
@@ -49,7 +49,7 @@ pub(super) fn hooks(tool: &str, save: &str) -> Vec<String> {
     hooked.collect()
 }
 
-fn is_hook(table: &Table<'_>, rule: &SavedRule<'_>) -> bool {
+fn is_hook(table: &SavedTable<'_>, rule: &SavedRule<'_>) -> bool {
     if is_proxys(rule.chain) {
         // A chain of somebody else's that a rule in kube-proxy's own leads to.
         let is_chain = |target: &str| {
@@ -71,7 +71,7 @@ fn is_proxys(chain: &str) -> bool {
     chain.starts_with("KUBE-") && !is_routers && !KUBELET.contains(&chain)
 }
 
-fn shown(tool: &str, table: &Table<'_>, rule: &SavedRule<'_>) -> String {
+fn shown(tool: &str, table: &SavedTable<'_>, rule: &SavedRule<'_>) -> String {
     let text = format!("{tool} -t {} -A {} {}", table.name, rule.chain, rule.args);
     let safe = |c: char| if c.is_control() { '?' } else { c };
     let mut cut: String = text.chars().take(LONGEST).map(safe).collect();

@@ -1,7 +1,7 @@
 //! Where the kernel is not as wanted.
 
 use ferrovia_core::desired::Desired;
-use ferrovia_core::difference::{Difference, Kind};
+use ferrovia_core::difference::{Difference, DifferenceKind};
 use ferrovia_host::portals::Directory;
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ impl Kernel {
 
 impl Compared {
     /// How many differences of a kind there are.
-    fn count(&self, kind: Kind) -> usize {
+    fn count(&self, kind: DifferenceKind) -> usize {
         let all = self.families.iter().flat_map(|family| &family.differences);
         all.filter(|difference| difference.kind == kind).count()
     }
@@ -91,9 +91,9 @@ impl Compared {
         }
         format!(
             "DRIFT: {} missing, {} foreign, {} wrong in the kernel, compared with {wanted} ({mode} mode); ferrovia diff shows them\n",
-            self.count(Kind::Missing),
-            self.count(Kind::Foreign),
-            self.count(Kind::Wrong)
+            self.count(DifferenceKind::Missing),
+            self.count(DifferenceKind::Foreign),
+            self.count(DifferenceKind::Wrong)
         )
     }
 }

@@ -190,15 +190,13 @@ pub fn service_name(text: &str) -> Result<ServiceKey, Unanswered> {
         .iter()
         .find_map(|prefix| text.strip_prefix(prefix))
         .unwrap_or(text);
-    match rest.split_once('/').unwrap_or(("default", rest)) {
-        (namespace, name) if valid_name(namespace) && valid_name(name) => {
-            Ok(ServiceKey::new(namespace, name))
-        }
-        _ => Err(Unanswered::nonsense(
+    let (namespace, name) = rest.split_once('/').unwrap_or(("default", rest));
+    ServiceKey::new(namespace, name).ok_or_else(|| {
+        Unanswered::nonsense(
             format!("{text:?} names no Service"),
             "write service/NAMESPACE/NAME",
-        )),
-    }
+        )
+    })
 }
 
 #[cfg(test)]
@@ -241,7 +239,7 @@ mod tests {
         };
         assert_eq!(pod.source, named);
         let service = Destination::Service {
-            key: ServiceKey::new("default", "web"),
+            key: ServiceKey::new("default", "web").unwrap(),
             port: None,
             protocol: None,
         };

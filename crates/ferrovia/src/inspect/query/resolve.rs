@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ferrovia_core::family::Family;
-use ferrovia_core::model::{Port, Protocol, ServiceKey};
+use ferrovia_core::model::{Protocol, ServiceKey, ServicePortSpec};
 use ferrovia_core::trace::{Ground, Packet, Place};
 
 use super::Unanswered;
@@ -146,13 +146,13 @@ fn cluster_ip(
             "give a source of the other family",
         ));
     };
-    let is_meant = |candidate: &&Port| {
+    let is_meant = |candidate: &&ServicePortSpec| {
         let by_port =
             port.is_none_or(|port| *candidate.name == *port || candidate.port.to_string() == port);
         by_port && protocol.is_none_or(|protocol| protocol == candidate.protocol)
     };
     let meant: Vec<_> = service.ports.iter().filter(is_meant).collect();
-    let list = |ports: &mut dyn Iterator<Item = &Port>| {
+    let list = |ports: &mut dyn Iterator<Item = &ServicePortSpec>| {
         let names: Vec<String> = ports
             .map(|port| format!("{}/{}", port.port, port.protocol))
             .collect();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrovia_core::model::{ServiceKey, valid_name};
+use ferrovia_core::model::ServiceKey;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Sender};
@@ -71,15 +71,14 @@ impl Admin {
 }
 
 fn read_service(text: &str) -> Result<ServiceKey, Problem> {
-    match text.split_once('/') {
-        Some((namespace, name)) if valid_name(namespace) && valid_name(name) => {
-            Ok(ServiceKey::new(namespace, name))
-        }
-        _ => Err(Problem::bad(
-            format!("service={text:?} does not name a service"),
-            "write service=NAMESPACE/NAME",
-        )),
-    }
+    let key = text.split_once('/');
+    key.and_then(|(namespace, name)| ServiceKey::new(namespace, name))
+        .ok_or_else(|| {
+            Problem::bad(
+                format!("service={text:?} does not name a service"),
+                "write service=NAMESPACE/NAME",
+            )
+        })
 }
 
 /// One of the places for listeners, given back when dropped.

@@ -249,7 +249,7 @@ mod tests {
 
     fn counted(n: u64) -> Connections {
         let key = PortKey {
-            service: ServiceKey::new("shop", "web"),
+            service: ServiceKey::new("shop", "web").unwrap(),
             name: "http".into(),
             protocol: Protocol::Tcp,
         };
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_growth_between_two_samples() {
-        let web = ServiceKey::new("shop", "web");
+        let web = ServiceKey::new("shop", "web").unwrap();
         let start = Instant::now();
         let first = Sample::after(&Sample::default(), &counted(10), start);
         assert_eq!(first.service(&web).connections.total, 20);

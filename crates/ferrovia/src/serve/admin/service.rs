@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ferrovia_core::desired::{Explained, ExplainedEndpoint, Frontend, Refusal, ServicePort};
+use ferrovia_core::desired::{Explained, ExplainedEndpoint, Frontend, RefusalAction, ServicePort};
 use ferrovia_core::family::Family;
-use ferrovia_core::model::{Algorithm, ServiceKey, TrafficPolicy, Warning, valid_name};
+use ferrovia_core::model::{Algorithm, ServiceKey, TrafficPolicy, Warning};
 use ferrovia_core::trace::{in_words, topology_in_words};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -91,10 +91,7 @@ impl Admin {
                 "look at services?filter=; a headless or ExternalName Service has no rules",
             )
         };
-        if !valid_name(namespace) || !valid_name(name) {
-            return Err(missing());
-        }
-        let key = ServiceKey::new(namespace, name);
+        let key = ServiceKey::new(namespace, name).ok_or_else(missing)?;
         let (asked, mode) = (key.clone(), self.about.trace);
         let known = self.ask(move |engine| Known::of(engine, &asked, mode));
         let known = known.await?.ok_or_else(missing)?;
@@ -243,8 +240,8 @@ impl FrontendView {
             policy: policy_name(policy),
             outcome: match port.refusal(frontend) {
                 None => "endpoints",
-                Some(Refusal::Reject) => "refused",
-                Some(Refusal::Drop) => "dropped",
+                Some(RefusalAction::Reject) => "refused",
+                Some(RefusalAction::Drop) => "dropped",
             },
             endpoints: port.endpoints(policy).len(),
             kernel: in_kernel(family, port, frontend, mode),
@@ -261,8 +258,8 @@ fn in_kernel(family: Family, port: &ServicePort, frontend: Frontend, mode: &str)
     };
     let refused = match port.refusal(frontend) {
         None => "",
-        Some(Refusal::Reject) => "rejected-",
-        Some(Refusal::Drop) => "dropped-",
+        Some(RefusalAction::Reject) => "rejected-",
+        Some(RefusalAction::Drop) => "dropped-",
     };
     match mode {
         "nftables" => {
@@ -287,11 +284,11 @@ impl EndpointView {
         let endpoint = of.endpoint;
         let address = SocketAddr::new(endpoint.ip, endpoint.port);
         let place = |policy, total: u32| {
-            let standing = of.standing(policy);
+            let standing = of.selection(policy);
             let share = f64::from(endpoint.weight) / f64::from(total.max(1));
             Place {
-                r#in: standing.is_in(),
-                share: if standing.is_in() { share } else { 0.0 },
+                r#in: standing.is_selected(),
+                share: if standing.is_selected() { share } else { 0.0 },
                 reason: in_words(of, standing),
             }
         };

@@ -218,7 +218,7 @@ mod tests {
 
     fn key(name: &str) -> PortKey {
         PortKey {
-            service: ServiceKey::new("shop", name),
+            service: ServiceKey::new("shop", name).unwrap(),
             name: "http".into(),
             protocol: Protocol::Tcp,
         }

@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_service_has_its_own() {
-        let about = Regarding::Service(ServiceKey::new("shop", "web"));
+        let about = Regarding::Service(ServiceKey::new("shop", "web").unwrap());
         let long = "ä".repeat(1000);
         let (uri, event) = as_event(&reporter(), &notice(about, &long), Timestamp::UNIX_EPOCH);
         assert_eq!(uri, "/apis/events.k8s.io/v1/namespaces/shop/events");
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_all_nodes_say_is_one_event() {
-        let about = Regarding::ServiceEverywhere(ServiceKey::new("shop", "web"));
+        let about = Regarding::ServiceEverywhere(ServiceKey::new("shop", "web").unwrap());
         let name = |node: &str, note: &str, time| {
             let reporter = Reporter {
                 node_name: node.to_owned(),

@@ -156,7 +156,7 @@ fn reports_and_takes_over_a_foreign_chain_with_our_name() {
         machine.start();
         node.expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
         let log = node.log();
-        let message = "the chain KUBE-SERVICES of table nat is ours but holds somebody else's rule";
+        let message = "removing a foreign rule from our chain KUBE-SERVICES in table nat";
         assert!(log.contains(message), "{log}");
         let rules = machine.rules();
         assert!(

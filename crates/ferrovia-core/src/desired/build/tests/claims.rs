@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{dual, world};
-use crate::desired::{NodePortSetting, Settings};
+use crate::desired::{NodePortSetting, NodeSettings};
 use crate::family::Family::V4;
 use crate::store::Event;
-use crate::testing::{World, merge, service, settings};
+use crate::testing::{TestCluster, merge, service, settings};
 use crate::wire::Kind;
 
 #[test]
@@ -25,9 +25,9 @@ fn the_older_service_keeps_what_a_younger_claims() {
         ["ClusterIp(10.0.0.9:80)", "ExternalIp(8.8.8.8:80)"]
     );
     assert_eq!(deltas.v4.ports.len(), 1, "the older one is not disturbed");
-    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "Service default/a-thief: spec.externalIPs: 10.0.0.1:80/tcp of default/a-thief is not served: default/old has it as its cluster IP",
             "Service default/a-thief: spec.ports: IPv4 node port 30000/tcp of default/a-thief is not served: default/old claimed it first",
@@ -54,10 +54,10 @@ fn the_older_service_keeps_what_a_younger_claims() {
         "10.0.0.1",
         json!({"ports": [{"port": 80, "nodePort": 30000}]}),
     ));
-    let told_again: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let repeated: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told_again,
-        told[1..],
+        repeated,
+        reported[1..],
         "age is the Service's, so it gets its port back"
     );
     world.delete(Kind::Service, "old");
@@ -126,7 +126,7 @@ fn an_address_cannot_be_claimed_before_it_is_assigned() {
 }
 
 #[test]
-fn a_loser_learns_no_names_of_another_namespace() {
+fn a_loss_does_not_reveal_names_of_another_namespace() {
     let mut world = world();
     world.apply(tenant("shop", "db", "10.0.0.77", 2, json!({})));
     let spec = json!({"externalIPs": ["10.0.0.77"]});
@@ -185,7 +185,7 @@ fn a_node_port_goes_before_addresses_that_are_listed() {
 /// A Service's own node port is no rival, and neither is one that does not answer at the address.
 #[test]
 fn a_node_port_matters_only_where_it_answers() {
-    let mut world = World::new(Settings {
+    let mut world = TestCluster::new(NodeSettings {
         node_ports: NodePortSetting::Cidrs(vec!["192.0.2.2/32".parse().unwrap()]),
         ..settings()
     });

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
 
-use crate::desired::{Frontend, NodePortSetting, Settings};
+use crate::desired::{Frontend, NodePortSetting, NodeSettings};
 use crate::family::Family;
 use crate::model::ServiceKey;
 use crate::store::{Event, Store};
-use crate::testing::{NODE, World, applied, settings};
+use crate::testing::{NODE, TestCluster, applied, settings};
 use crate::wire::Kind;
 
 const ZONES: [&str; 3] = ["", "a", "b"];
@@ -24,7 +24,6 @@ const NODE_PORTS: [u16; 3] = [0, 30000, 30001];
 enum Step {
     /// An object of this kind and name appears, changes or stays.
     Apply(Kind, String, Value),
-    /// It goes.
     Delete(Kind, String),
     /// The first lists are complete.
     Listed,
@@ -122,12 +121,12 @@ fn deleted(kind: Kind, name: &str) -> Event {
     }
 }
 
-fn fresh(node_ports: &NodePortSetting) -> World {
-    let settings = Settings {
+fn fresh(node_ports: &NodePortSetting) -> TestCluster {
+    let settings = NodeSettings {
         node_ports: node_ports.clone(),
         ..settings()
     };
-    let mut world = World::with_store(Store::new(NODE), settings);
+    let mut world = TestCluster::with_store(Store::new(NODE), settings);
     world.local_addresses = addresses(3);
     world
 }
@@ -144,7 +143,10 @@ fn node_ports() -> impl Strategy<Value = NodePortSetting> {
 }
 
 /// Runs the steps; the world and the objects that are left.
-fn run(steps: &[Step], node_ports: &NodePortSetting) -> (World, BTreeMap<(Kind, String), Value>) {
+fn run(
+    steps: &[Step],
+    node_ports: &NodePortSetting,
+) -> (TestCluster, BTreeMap<(Kind, String), Value>) {
     let mut world = fresh(node_ports);
     let mut objects = BTreeMap::new();
     for step in steps {
@@ -168,14 +170,14 @@ fn run(steps: &[Step], node_ports: &NodePortSetting) -> (World, BTreeMap<(Kind, 
 
 /// Makes the same state from what is left, with services in the order in which they appeared.
 fn replay(
-    world: &World,
+    world: &TestCluster,
     objects: &BTreeMap<(Kind, String), Value>,
     node_ports: &NodePortSetting,
-) -> World {
+) -> TestCluster {
     let age = |name: &str| {
         world
             .store
-            .age(&ServiceKey::new("default", name))
+            .age(&ServiceKey::from_checked_names("default", name))
             .map_or(0, |age| age.appeared)
     };
     let mut objects: Vec<_> = objects.iter().collect();
@@ -195,7 +197,7 @@ fn replay(
 }
 
 proptest! {
-    // A fixed seed: a failure here must come back at once for whoever looks at it.
+    // A fixed seed, so that a failure is reproducible.
     #![proptest_config(ProptestConfig { cases: 512, rng_seed: RngSeed::Fixed(7), failure_persistence: None, ..Default::default() })]
 
     #[test]

@@ -1,4 +1,4 @@
-//! Removals are not only read but carried out, on a small model of what `iptables-restore --noflush` does to a saved ruleset.
+//! Removals are applied to a small model of what `iptables-restore --noflush` does to a saved ruleset.
 
 use std::fmt::Write as _;
 
@@ -301,7 +301,7 @@ fn restored(save: &str, input: &str) -> String {
     print(&tables)
 }
 
-fn carry_out(table: &mut Table<'_>, line: &str) {
+fn carry_out(table: &mut SavedTable<'_>, line: &str) {
     if let Some(chain) = line.strip_prefix(':') {
         let name = chain.split(' ').next().unwrap();
         assert!(
@@ -329,7 +329,7 @@ fn carry_out(table: &mut Table<'_>, line: &str) {
 }
 
 /// The tables as they are saved, without the tool's comments.
-fn print(tables: &[Table<'_>]) -> String {
+fn print(tables: &[SavedTable<'_>]) -> String {
     let mut text = String::new();
     for table in tables {
         let _ = writeln!(text, "*{}", table.name);

@@ -3,13 +3,13 @@
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
-use super::{Match, Rule, Selected, Target};
+use super::{IptablesMatch, IptablesRule, IptablesTarget, Selected};
 use crate::family::Family;
 use crate::model::Protocol;
 
-impl fmt::Display for Rule {
+impl fmt::Display for IptablesRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words = Words { f, first: true };
+        let mut words = RuleWords { f, first: true };
         words.selected("-s", self.source.as_ref())?;
         words.selected("-d", self.destination.as_ref())?;
         words.selected("-i", self.input.as_ref())?;
@@ -27,12 +27,12 @@ impl fmt::Display for Rule {
 }
 
 /// Writes words with a space between.
-struct Words<'a, 'f> {
+struct RuleWords<'a, 'f> {
     f: &'a mut fmt::Formatter<'f>,
     first: bool,
 }
 
-impl Words<'_, '_> {
+impl RuleWords<'_, '_> {
     fn write(&mut self, words: fmt::Arguments<'_>) -> fmt::Result {
         if !std::mem::replace(&mut self.first, false) {
             self.f.write_char(' ')?;
@@ -54,41 +54,61 @@ impl Words<'_, '_> {
         }
     }
 
-    fn one(&mut self, one: &Match, protocol: Option<Protocol>) -> fmt::Result {
+    fn one(&mut self, one: &IptablesMatch, protocol: Option<Protocol>) -> fmt::Result {
         // A rule without a protocol has no port to match; the planner never makes one.
         let module = protocol.unwrap_or(Protocol::Tcp);
         match one {
-            Match::Comment(text) => {
+            IptablesMatch::Comment(text) => {
                 self.write(format_args!("-m comment --comment {}", Quoted(text)))
             }
-            Match::ProtocolOnly => self.write(format_args!("-m {module}")),
-            Match::DestinationPort(port) => self.write(format_args!("-m {module} --dport {port}")),
-            Match::DestinationPortOf(port) => {
+            IptablesMatch::ProtocolOnly => self.write(format_args!("-m {module}")),
+            IptablesMatch::DestinationPort(port) => {
                 self.write(format_args!("-m {module} --dport {port}"))
             }
-            Match::OldState(states) => self.write(format_args!("-m state --state {states}")),
-            Match::State(states) => self.write(format_args!("-m conntrack --ctstate {states}")),
-            Match::NotState(states) => {
+            IptablesMatch::DestinationPortOf(port) => {
+                self.write(format_args!("-m {module} --dport {port}"))
+            }
+            IptablesMatch::OldState(states) => {
+                self.write(format_args!("-m state --state {states}"))
+            }
+            IptablesMatch::State(states) => {
+                self.write(format_args!("-m conntrack --ctstate {states}"))
+            }
+            IptablesMatch::NotState(states) => {
                 self.write(format_args!("-m conntrack ! --ctstate {states}"))
             }
-            Match::Marked(bit) => self.write(format_args!("-m mark --mark {bit:#x}/{bit:#x}")),
-            Match::NotMarked(bit) => self.write(format_args!("-m mark ! --mark {bit:#x}/{bit:#x}")),
-            Match::SourceIsLocal => self.write(format_args!("-m addrtype --src-type LOCAL")),
-            Match::SourceIsNotLocal => self.write(format_args!("-m addrtype ! --src-type LOCAL")),
-            Match::NotFromBridge => self.write(format_args!("-m physdev ! --physdev-is-in")),
-            Match::InSet(set, places) => {
+            IptablesMatch::Marked(bit) => {
+                self.write(format_args!("-m mark --mark {bit:#x}/{bit:#x}"))
+            }
+            IptablesMatch::NotMarked(bit) => {
+                self.write(format_args!("-m mark ! --mark {bit:#x}/{bit:#x}"))
+            }
+            IptablesMatch::SourceIsLocal => {
+                self.write(format_args!("-m addrtype --src-type LOCAL"))
+            }
+            IptablesMatch::SourceIsNotLocal => {
+                self.write(format_args!("-m addrtype ! --src-type LOCAL"))
+            }
+            IptablesMatch::NotFromBridge => {
+                self.write(format_args!("-m physdev ! --physdev-is-in"))
+            }
+            IptablesMatch::InSet(set, places) => {
                 self.write(format_args!("-m set --match-set {set} {places}"))
             }
-            Match::Virtual(ip, protocol, port) => self.write(format_args!(
+            IptablesMatch::Virtual(ip, protocol, port) => self.write(format_args!(
                 "-m ipvs --vproto {} --vaddr {ip} --vport {port}",
                 protocol.number()
             )),
-            Match::DestinationIsLocal => self.write(format_args!("-m addrtype --dst-type LOCAL")),
-            Match::Account(name) => self.write(format_args!("-m nfacct --nfacct-name {name}")),
-            Match::Random(probability) => self.write(format_args!(
+            IptablesMatch::DestinationIsLocal => {
+                self.write(format_args!("-m addrtype --dst-type LOCAL"))
+            }
+            IptablesMatch::Account(name) => {
+                self.write(format_args!("-m nfacct --nfacct-name {name}"))
+            }
+            IptablesMatch::Random(probability) => self.write(format_args!(
                 "-m statistic --mode random --probability {probability}"
             )),
-            Match::SeenRecently {
+            IptablesMatch::SeenRecently {
                 list,
                 seconds,
                 family,
@@ -96,7 +116,7 @@ impl Words<'_, '_> {
                 "-m recent --rcheck --seconds {seconds} --reap --name {list} --mask {} --rsource",
                 whole_mask(*family)
             )),
-            Match::Remember { list, family } => self.write(format_args!(
+            IptablesMatch::Remember { list, family } => self.write(format_args!(
                 "-m recent --set --name {list} --mask {} --rsource",
                 whole_mask(*family)
             )),
@@ -111,7 +131,7 @@ fn whole_mask(family: Family) -> &'static str {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for IptablesTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Jump(chain) => f.write_str(chain),

@@ -6,13 +6,13 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::super::{
-    Field, FieldType, Match, Name, PriorityValue, Rule, Sense, SetUpdate, Statement, Verdict,
+    Field, FieldType, NftMatch, NftName, NftRule, NftVerdict, PriorityValue, Sense, SetUpdate,
+    Statement,
 };
-use super::{Bytes, CmpOp, CtKey, DynsetOp, Expr, Header, MetaKey, OriginalKey, Reg};
+use super::{Bytes, CmpOp, CtKey, DynsetOp, Expr, MetaKey, OriginalKey, PayloadBase, Reg};
 use crate::family::Family;
 use crate::model::Protocol;
 
-/// The first register.
 const R0: Reg = 8;
 /// A register far enough from the key that is being put together in the first ones: an IPv6 source address fits behind it.
 const SIDE: Reg = 20;
@@ -30,7 +30,7 @@ const ADDR_TYPE_LOCAL: u32 = 2;
 const IFNAME_LEN: usize = 16;
 
 /// The instructions of a rule.
-pub fn lower(rule: &Rule, family: Family) -> Vec<Expr> {
+pub fn lower(rule: &NftRule, family: Family) -> Vec<Expr> {
     let mut code = Code {
         family,
         out: Vec::with_capacity(8),
@@ -47,22 +47,22 @@ struct Code {
 }
 
 impl Code {
-    fn condition(&mut self, condition: &Match) {
+    fn condition(&mut self, condition: &NftMatch) {
         match condition {
-            Match::CtStateNew => self.ct_bits(CtKey::State, CT_STATE_NEW),
-            Match::CtStatusDnat => self.ct_bits(CtKey::Status, CT_STATUS_DNAT),
-            Match::Protocol(protocol) => self.protocol(*protocol),
-            Match::MarkBits(bits) => self.meta_bits(MetaKey::Mark, *bits),
-            Match::PriorityBits(bits) => self.meta_bits(MetaKey::Priority, *bits),
-            Match::Source(net, sense) => self.inside(Field::Saddr, net, *sense),
-            Match::Destination(net, sense) => self.inside(Field::Daddr, net, *sense),
-            Match::InputInterface(name, sense) => self.interface(padded_ifname(name), *sense),
-            Match::InputInterfacePrefix(prefix, sense) => {
+            NftMatch::CtStateNew => self.ct_bits(CtKey::State, CT_STATE_NEW),
+            NftMatch::CtStatusDnat => self.ct_bits(CtKey::Status, CT_STATUS_DNAT),
+            NftMatch::Protocol(protocol) => self.protocol(*protocol),
+            NftMatch::MarkBits(bits) => self.meta_bits(MetaKey::Mark, *bits),
+            NftMatch::PriorityBits(bits) => self.meta_bits(MetaKey::Priority, *bits),
+            NftMatch::Source(net, sense) => self.inside(Field::Saddr, net, *sense),
+            NftMatch::Destination(net, sense) => self.inside(Field::Daddr, net, *sense),
+            NftMatch::InputInterface(name, sense) => self.interface(padded_ifname(name), *sense),
+            NftMatch::InputInterfacePrefix(prefix, sense) => {
                 self.interface(ifname_prefix(prefix), *sense);
             }
-            Match::LocalSource => self.local(true),
-            Match::LocalDestination => self.local(false),
-            Match::InSet(key, set, sense) => {
+            NftMatch::LocalSource => self.local(true),
+            NftMatch::LocalDestination => self.local(false),
+            NftMatch::InSet(key, set, sense) => {
                 self.key(R0, key);
                 self.lookup(set, None, *sense == Sense::IsNot);
             }
@@ -78,11 +78,15 @@ impl Code {
                 self.key(R0, key);
                 self.lookup(map, Some(0), false);
             }
-            Statement::Jump(chain) => self.out.push(Expr::Verdict(Verdict::Jump(chain.clone()))),
-            Statement::Goto(chain) => self.out.push(Expr::Verdict(Verdict::Goto(chain.clone()))),
-            Statement::Return => self.out.push(Expr::Verdict(Verdict::Return)),
+            Statement::Jump(chain) => self
+                .out
+                .push(Expr::Verdict(NftVerdict::Jump(chain.clone()))),
+            Statement::Goto(chain) => self
+                .out
+                .push(Expr::Verdict(NftVerdict::Goto(chain.clone()))),
+            Statement::Return => self.out.push(Expr::Verdict(NftVerdict::Return)),
             Statement::Counter => self.out.push(Expr::Counter),
-            Statement::Drop => self.out.push(Expr::Verdict(Verdict::Drop)),
+            Statement::Drop => self.out.push(Expr::Verdict(NftVerdict::Drop)),
             Statement::Reject => self.out.push(Expr::Reject),
             Statement::Masquerade => self.out.push(Expr::Masquerade),
             Statement::Dnat(key, map) => self.dnat(key, map),
@@ -128,7 +132,7 @@ impl Code {
     }
 
     /// Compares the whole address behind a mask, which a single address does not need. (The tool loads only the bytes of the prefix where
-    /// that ends with a byte; it reads ours all the same.)
+    /// that ends with a byte; it still reads ours.)
     fn inside(&mut self, field: Field, net: &IpNet, sense: Sense) {
         self.field(R0, field);
         if net.prefix_len() < net.max_prefix_len() {
@@ -203,7 +207,7 @@ impl Code {
         });
     }
 
-    fn dnat(&mut self, key: &[Field], map: &Name) {
+    fn dnat(&mut self, key: &[Field], map: &NftName) {
         self.key(R0, key);
         self.lookup(map, Some(R0), false);
         let port = R0 + registers(FieldType::addr(self.family).width());
@@ -234,7 +238,7 @@ impl Code {
         });
     }
 
-    fn lookup(&mut self, set: &Name, dreg: Option<Reg>, invert: bool) {
+    fn lookup(&mut self, set: &NftName, dreg: Option<Reg>, invert: bool) {
         self.out.push(Expr::Lookup {
             set: set.clone(),
             sreg: R0,
@@ -257,9 +261,9 @@ impl Code {
             Family::V6 => (8, 24, 16),
         };
         match field {
-            Field::Saddr => self.payload(dreg, Header::Network, saddr, len),
-            Field::Daddr => self.payload(dreg, Header::Network, daddr, len),
-            Field::Dport => self.payload(dreg, Header::Transport, 2, 2),
+            Field::Saddr => self.payload(dreg, PayloadBase::Network, saddr, len),
+            Field::Daddr => self.payload(dreg, PayloadBase::Network, daddr, len),
+            Field::Dport => self.payload(dreg, PayloadBase::Transport, 2, 2),
             Field::OriginalDaddr => self.out.push(Expr::CtOriginal {
                 dreg,
                 key: match self.family {
@@ -288,7 +292,7 @@ impl Code {
             }
             Field::Random(modulus) => self.out.push(Expr::Random { dreg, modulus }),
             Field::SourceHash(modulus) => {
-                self.payload(SIDE, Header::Network, saddr, len);
+                self.payload(SIDE, PayloadBase::Network, saddr, len);
                 self.out.push(Expr::Hash {
                     dreg,
                     sreg: SIDE,
@@ -300,7 +304,7 @@ impl Code {
         }
     }
 
-    fn payload(&mut self, dreg: Reg, base: Header, offset: u32, len: u32) {
+    fn payload(&mut self, dreg: Reg, base: PayloadBase, offset: u32, len: u32) {
         self.out.push(Expr::Payload {
             dreg,
             base,

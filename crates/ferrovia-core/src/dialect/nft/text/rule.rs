@@ -5,12 +5,12 @@ use std::fmt::{self, Display, Formatter};
 use ipnet::IpNet;
 
 use super::super::bytecode::HASH_SEED;
-use super::super::{Field, Match, PriorityValue, Rule, Sense, SetUpdate, Statement};
+use super::super::{Field, NftMatch, NftRule, PriorityValue, Sense, SetUpdate, Statement};
 use super::{ClassId, keyword};
 use crate::family::Family;
 
 /// A rule as the tool writes it.
-pub(super) struct RuleText<'a>(pub(super) &'a Rule, pub(super) Family);
+pub(super) struct RuleText<'a>(pub(super) &'a NftRule, pub(super) Family);
 
 impl Display for RuleText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -39,20 +39,24 @@ impl Display for RuleText<'_> {
     }
 }
 
-fn match_text(f: &mut Formatter<'_>, condition: &Match, ip: &str) -> fmt::Result {
+fn match_text(f: &mut Formatter<'_>, condition: &NftMatch, ip: &str) -> fmt::Result {
     match condition {
-        Match::CtStateNew => f.write_str("ct state new"),
-        Match::CtStatusDnat => f.write_str("ct status dnat"),
-        Match::Protocol(protocol) => write!(f, "meta l4proto {protocol}"),
-        Match::MarkBits(bits) => write!(f, "meta mark & {bits:#010x} != 0x00000000"),
-        Match::PriorityBits(bits) => write!(f, "meta priority & {} != none", ClassId(*bits)),
-        Match::Source(net, sense) => write!(f, "{ip} saddr {}{}", not(*sense), NetText(net)),
-        Match::Destination(net, sense) => write!(f, "{ip} daddr {}{}", not(*sense), NetText(net)),
-        Match::InputInterface(name, sense) => write!(f, "iifname {}\"{name}\"", not(*sense)),
-        Match::InputInterfacePrefix(name, sense) => write!(f, "iifname {}\"{name}*\"", not(*sense)),
-        Match::LocalSource => f.write_str("fib saddr type local"),
-        Match::LocalDestination => f.write_str("fib daddr type local"),
-        Match::InSet(key, set, sense) => write!(f, "{} {}@{set}", KeyExpr(key, ip), not(*sense)),
+        NftMatch::CtStateNew => f.write_str("ct state new"),
+        NftMatch::CtStatusDnat => f.write_str("ct status dnat"),
+        NftMatch::Protocol(protocol) => write!(f, "meta l4proto {protocol}"),
+        NftMatch::MarkBits(bits) => write!(f, "meta mark & {bits:#010x} != 0x00000000"),
+        NftMatch::PriorityBits(bits) => write!(f, "meta priority & {} != none", ClassId(*bits)),
+        NftMatch::Source(net, sense) => write!(f, "{ip} saddr {}{}", not(*sense), NetText(net)),
+        NftMatch::Destination(net, sense) => {
+            write!(f, "{ip} daddr {}{}", not(*sense), NetText(net))
+        }
+        NftMatch::InputInterface(name, sense) => write!(f, "iifname {}\"{name}\"", not(*sense)),
+        NftMatch::InputInterfacePrefix(name, sense) => {
+            write!(f, "iifname {}\"{name}*\"", not(*sense))
+        }
+        NftMatch::LocalSource => f.write_str("fib saddr type local"),
+        NftMatch::LocalDestination => f.write_str("fib daddr type local"),
+        NftMatch::InSet(key, set, sense) => write!(f, "{} {}@{set}", KeyExpr(key, ip), not(*sense)),
     }
 }
 

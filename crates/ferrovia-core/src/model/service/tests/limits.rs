@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{good, many_ips, many_ports, outside, parse, read, read_with, texts};
+use super::{external_access, good, many_ips, many_ports, parse, read, read_with, texts};
 use crate::family::Family;
 use crate::model::{ExternalIpPolicy, ServicePolicy};
 use crate::testing::service;
@@ -11,7 +11,7 @@ use crate::testing::service;
 #[test]
 fn an_object_full_of_addresses_or_ports_is_read_at_once() {
     let (service, fields) = parse(json!({"externalIPs": many_ips(300_000)}));
-    assert_eq!(outside(&service).external_ips.len(), 16_384);
+    assert_eq!(external_access(&service).external_ips.len(), 16_384);
     assert_eq!(fields, ["spec.externalIPs"]);
     assert_eq!(
         good(json!({"ports": many_ports(60_000)})).ports.len(),
@@ -34,9 +34,12 @@ fn addresses_times_ports_times_ranges_are_limited() {
     let ingress: Vec<Value> = many_ips(100).iter().map(|ip| json!({"ip": ip})).collect();
     value["status"]["loadBalancer"]["ingress"] = ingress.into();
     let (service, warnings) = read(value).unwrap();
-    let outside = outside(&service);
+    let external_access = external_access(&service);
     assert_eq!(
-        (outside.external_ips.len(), outside.load_balancer_ips.len()),
+        (
+            external_access.external_ips.len(),
+            external_access.load_balancer_ips.len()
+        ),
         (163, 3)
     );
     let texts: Vec<_> = warnings.iter().map(ToString::to_string).collect();
@@ -86,7 +89,10 @@ fn external_ips_are_served_as_far_as_they_are_allowed() {
         assert!(service.lists_external_ips(Family::V4) && service.lists_external_ips(Family::V6));
         let fields = warnings.into_iter().map(|warning| warning.field);
         assert!(fields.clone().all(|field| field == "spec.externalIPs"));
-        (texts(&outside(&service).external_ips), fields.count())
+        (
+            texts(&external_access(&service).external_ips),
+            fields.count(),
+        )
     };
     let all = ["203.0.113.5", "198.51.100.1", "2001:db8::5", "fd00::5"];
     assert_eq!(

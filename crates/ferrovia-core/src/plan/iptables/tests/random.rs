@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Lab, endpoint, node, service};
+use super::{IptablesHarness, endpoint, node, service};
 use crate::desired::{LocalDetector, NoEndpoints, NodePortAddresses, NodeRules, ServicePort};
-use crate::dialect::iptables::sim::Sim;
+use crate::dialect::iptables::sim::IptablesSim;
 use crate::dialect::iptables::{Commits, RuleCount};
 use crate::model::TrafficPolicy;
-use crate::plan::Found;
+use crate::plan::ObservedPolicy;
 use crate::plan::iptables::IptablesOptions;
 
 #[derive(Clone, Debug)]
@@ -113,9 +113,9 @@ proptest! {
             ..IptablesOptions::default()
         };
         let no_endpoints = if drop { NoEndpoints::Drop } else { NoEndpoints::Reject };
-        let mut lab = Lab::on(Sim::default(), options);
+        let mut lab = IptablesHarness::on(IptablesSim::default(), options);
         lab.desired.node = Arc::new(NodeRules { no_endpoints, ..node() });
-        lab.full(Found::Adopt);
+        lab.full(ObservedPolicy::Adopt);
         for step in &steps {
             let changes = step.services.iter().map(|n| {
                 let port = step.port(*n);
@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
         let counted = |table| lab.sim.chains(table).map(|(_, rules)| rules.len()).sum::<usize>();
         prop_assert_eq!(lab.planner.rules, RuleCount { filter: counted("filter"), nat: counted("nat") });
-        // And whoever comes next finds nothing to do.
+        // A second full plan is empty.
         let plan = lab.restart();
         prop_assert!(plan.is_empty(), "{}", plan);
     }

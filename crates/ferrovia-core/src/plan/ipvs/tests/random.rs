@@ -109,8 +109,8 @@ impl Change {
         })
     }
 
-    /// The same, but that the node loses no address. Whoever finds a node port's server at one that the node had once cannot tell it from
-    /// somebody else's.
+    /// The same, except that the node loses no address: a node port's server at an address that the node no longer has looks like
+    /// one of another process.
     fn without_lost_addresses(&self) -> Self {
         Self {
             node: self.node.map(|n| n & !8),
@@ -118,8 +118,8 @@ impl Change {
         }
     }
 
-    /// What changes in a lab, given what it wants now.
-    fn delta(&self, lab: &mut Lab, no_endpoints: NoEndpoints) -> Delta {
+    /// The delta to another desired state.
+    fn delta(&self, lab: &mut IpvsHarness, no_endpoints: NoEndpoints) -> Delta {
         let ports = self.services.iter().map(|n| {
             let port = self.port(*n);
             (port.key.clone(), (!self.gone).then_some(port))
@@ -133,7 +133,7 @@ impl Change {
 }
 
 /// A lab where services without endpoints are refused or dropped.
-fn lab(drop: bool, local_fallback: bool) -> (Lab, NoEndpoints) {
+fn lab(drop: bool, local_fallback: bool) -> (IpvsHarness, NoEndpoints) {
     let no_endpoints = if drop {
         NoEndpoints::Drop
     } else {
@@ -143,12 +143,12 @@ fn lab(drop: bool, local_fallback: bool) -> (Lab, NoEndpoints) {
         local_fallback,
         ..IpvsOptions::default()
     };
-    let mut lab = Lab::on(Sim::default(), Family::V4, options);
+    let mut lab = IpvsHarness::on(IpvsSim::default(), Family::V4, options);
     lab.desired.node = Arc::new(NodeRules {
         no_endpoints,
         ..node()
     });
-    lab.full(Found::Adopt);
+    lab.full(ObservedPolicy::Adopt);
     (lab, no_endpoints)
 }
 
@@ -158,30 +158,30 @@ proptest! {
         let (mut lab, no_endpoints) = lab(drop, local_fallback);
         for change in &changes {
             let delta = change.delta(&mut lab, no_endpoints);
-            lab.partial(&delta);
+            lab.incremental(&delta);
             if let Some((n, port)) = change.check {
                 lab.check(&format!("s{n}"), port);
             }
         }
         prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
-        // And whoever comes next finds nothing to do.
+        // A second full plan is empty.
         let plan = lab.restart();
         prop_assert!(plan.is_empty(), "{}", plan);
     }
 
     #[test]
-    fn a_plan_that_stops_half_way_is_made_good(changes in proptest::collection::vec(change(), 1..6), done in 0usize..6, restart in any::<bool>(), drop in any::<bool>()) {
+    fn a_full_plan_recovers_from_a_plan_that_failed_midway(changes in proptest::collection::vec(change(), 1..6), done in 0usize..6, restart in any::<bool>(), drop in any::<bool>()) {
         let (mut lab, no_endpoints) = lab(drop, false);
         for change in changes.iter().map(Change::without_lost_addresses) {
             let delta = change.delta(&mut lab, no_endpoints);
-            let plan = lab.planner.partial(&lab.desired, &delta);
+            let plan = lab.planner.incremental(&lab.desired, &delta);
             for step in plan.steps.iter().take(done) {
                 prop_assert_eq!(lab.sim.step(step), Ok(()));
             }
             if restart {
                 lab.restart();
             } else {
-                lab.full(Found::Adopt);
+                lab.full(ObservedPolicy::Adopt);
             }
             prop_assert_eq!(lab.meaning(), lab.fresh().meaning());
         }

@@ -4,62 +4,64 @@ use std::net::IpAddr;
 use super::super::layout::port_id;
 use super::*;
 
-fn affinity(client: u32, port: u32, expires: u64) -> Entry {
+fn affinity(client: u32, port: u32, expires: u64) -> DynamicEntry {
     let client = IpAddr::from(client.to_be_bytes());
     let key = KeyBuilder::new().ip(client).number(port_id(port)).build();
-    Entry { key, expires }
+    DynamicEntry { key, expires }
 }
 
 /// Where a connection went does not matter.
-fn count(address: [u8; 4], port: u16, expires: u64) -> Entry {
+fn count(address: [u8; 4], port: u16, expires: u64) -> DynamicEntry {
     let went = KeyBuilder::new().ip([10, 244, 1, 10].into()).port(8080);
     let key = went
         .ip(address.into())
         .proto(Protocol::Tcp)
         .port(port)
         .build();
-    Entry { key, expires }
+    DynamicEntry { key, expires }
 }
 
-fn tcp(address: Option<[u8; 4]>, port: u16) -> Destination {
-    Destination {
+fn tcp(address: Option<[u8; 4]>, port: u16) -> PacketDestination {
+    PacketDestination {
         address: address.map(Into::into),
         protocol: Protocol::Tcp.number(),
         port,
     }
 }
 
-fn departed(frontends: impl IntoIterator<Item = Destination>) -> Departed {
-    Departed {
+fn departed(frontends: impl IntoIterator<Item = PacketDestination>) -> RemovedFrontends {
+    RemovedFrontends {
         frontends: frontends.into_iter().collect(),
-        ..Departed::default()
+        ..RemovedFrontends::default()
     }
 }
 
 /// A table with these elements.
-fn table(has: Vec<(SetId, Key)>) -> impl FnMut(SetId, Key) -> Result<bool, Infallible> {
+fn table(
+    has: Vec<(NftSetId, ElementKey)>,
+) -> impl FnMut(NftSetId, ElementKey) -> Result<bool, Infallible> {
     move |set, key| Ok(has.contains(&(set, key)))
 }
 
-fn first_slot(port: u32) -> (SetId, Key) {
+fn first_slot(port: u32) -> (NftSetId, ElementKey) {
     let key = KeyBuilder::new().number(port_id(port)).number(0).build();
-    (SetId::StickySlots, key)
+    (NftSetId::StickySlots, key)
 }
 
-fn frontend(set: SetId, to: Destination) -> (SetId, Key) {
+fn frontend(set: NftSetId, to: PacketDestination) -> (NftSetId, ElementKey) {
     (set, destination_key(to.address, Protocol::Tcp, to.port))
 }
 
-fn read(entries: Vec<Entry>, was_full: bool) -> Read {
-    Read {
+fn read(entries: Vec<DynamicEntry>, was_full: bool) -> DynamicSetDump {
+    DynamicSetDump {
         entries,
         is_all: true,
         was_full,
     }
 }
 
-fn keys(entries: &[Entry]) -> Vec<Key> {
-    let mut keys: Vec<Key> = entries.iter().map(|entry| entry.key.clone()).collect();
+fn keys(entries: &[DynamicEntry]) -> Vec<ElementKey> {
+    let mut keys: Vec<ElementKey> = entries.iter().map(|entry| entry.key.clone()).collect();
     keys.sort_unstable();
     keys
 }
@@ -71,9 +73,9 @@ fn affinities_of_ports_without_a_list_go() {
     let entries = [&live[..], &dead[..]].concat();
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Affinity,
+        NftSetId::Affinity,
         read(entries, false),
-        &Departed::anything(),
+        &RemovedFrontends::anything(),
         table(vec![first_slot(7)]),
     );
     assert_eq!(swept.service_gone, keys(&dead));
@@ -87,10 +89,10 @@ fn counts_of_a_frontend_go_with_it_even_if_another_service_has_it_by_now() {
     let both = [tcp(Some(a), 80), tcp(Some(b), 80)];
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Connections,
+        NftSetId::Connections,
         read(entries.clone(), false),
         &departed([tcp(Some(a), 80)]),
-        table(both.map(|to| frontend(SetId::Services, to)).to_vec()),
+        table(both.map(|to| frontend(NftSetId::Services, to)).to_vec()),
     );
     assert_eq!(swept.service_gone, keys(&entries[..1]));
 }
@@ -101,10 +103,10 @@ fn counts_of_a_node_port_go_with_it_unless_an_address_has_the_same_number() {
     let entries = vec![count(node, 30080, 5), count(listed, 30080, 5)];
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Connections,
+        NftSetId::Connections,
         read(entries.clone(), false),
         &departed([tcp(None, 30080)]),
-        table(vec![frontend(SetId::Services, tcp(Some(listed), 30080))]),
+        table(vec![frontend(NftSetId::Services, tcp(Some(listed), 30080))]),
     );
     assert_eq!(swept.service_gone, keys(&entries[..1]));
 }
@@ -118,15 +120,15 @@ fn after_a_restart_counts_stay_that_any_frontend_has() {
         count([10, 96, 0, 3], 80, 5),
     ];
     let has = vec![
-        frontend(SetId::Services, tcp(Some([10, 96, 0, 1]), 80)),
-        frontend(SetId::RejectedServices, tcp(Some([10, 96, 0, 2]), 80)),
-        frontend(SetId::DroppedNodePorts, tcp(None, 30080)),
+        frontend(NftSetId::Services, tcp(Some([10, 96, 0, 1]), 80)),
+        frontend(NftSetId::RejectedServices, tcp(Some([10, 96, 0, 2]), 80)),
+        frontend(NftSetId::DroppedNodePorts, tcp(None, 30080)),
     ];
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Connections,
+        NftSetId::Connections,
         read(entries.clone(), false),
-        &Departed::anything(),
+        &RemovedFrontends::anything(),
         table(has),
     );
     assert_eq!(swept.service_gone, keys(&entries[3..]));
@@ -136,16 +138,16 @@ fn after_a_restart_counts_stay_that_any_frontend_has() {
 fn a_full_affinity_map_takes_from_the_port_that_holds_most_what_expires_first() {
     let flooded = (0..200_000).map(|n| affinity(n, 1, u64::from(n)));
     let modest = (0..50_000).map(|n| affinity(n, 2, 0));
-    let entries: Vec<Entry> = flooded.chain(modest).collect();
+    let entries: Vec<DynamicEntry> = flooded.chain(modest).collect();
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Affinity,
+        NftSetId::Affinity,
         read(entries, true),
-        &Departed::default(),
+        &RemovedFrontends::default(),
         table(vec![first_slot(1), first_slot(2)]),
     );
     let room = 262_144 / 100 * KEPT;
-    let gone: Vec<Entry> = (0..250_000 - room as u32)
+    let gone: Vec<DynamicEntry> = (0..250_000 - room as u32)
         .map(|n| affinity(n, 1, 0))
         .collect();
     assert_eq!(swept.no_room, keys(&gone));
@@ -153,17 +155,17 @@ fn a_full_affinity_map_takes_from_the_port_that_holds_most_what_expires_first() 
 
 #[test]
 fn a_sample_of_a_full_map_makes_as_much_room_and_is_as_fair() {
-    let sample = enough(Family::V4, SetId::Affinity, &Departed::default()) as u32;
+    let sample = enough(Family::V4, NftSetId::Affinity, &RemovedFrontends::default()) as u32;
     let flooded = (0..sample - 1000).map(|n| affinity(n, 1, u64::from(n)));
     let modest = (0..1000).map(|n| affinity(n, 2, 0));
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Affinity,
-        Read {
+        NftSetId::Affinity,
+        DynamicSetDump {
             is_all: false,
             ..read(flooded.chain(modest).collect(), true)
         },
-        &Departed::default(),
+        &RemovedFrontends::default(),
         table(vec![first_slot(1), first_slot(2)]),
     );
     let gone = (0..262_144 / 100 * 25).map(|n| affinity(n, 1, 0));
@@ -172,16 +174,16 @@ fn a_sample_of_a_full_map_makes_as_much_room_and_is_as_fair() {
 
 #[test]
 fn a_full_set_of_counts_forgets_those_that_have_not_grown_for_longest() {
-    let has = vec![frontend(SetId::NodePorts, tcp(None, 80))];
+    let has = vec![frontend(NftSetId::NodePorts, tcp(None, 80))];
     let address = |n: u32| n.to_be_bytes();
-    let entries: Vec<Entry> = (0..131_072)
+    let entries: Vec<DynamicEntry> = (0..131_072)
         .map(|n| count(address(n), 80, u64::from(n)))
         .collect();
     let Ok(swept) = sweep(
         Family::V4,
-        SetId::Connections,
+        NftSetId::Connections,
         read(entries.clone(), false),
-        &Departed::default(),
+        &RemovedFrontends::default(),
         table(has),
     );
     let kept = 131_072 / 100 * KEPT;

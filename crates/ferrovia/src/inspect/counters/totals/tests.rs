@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::thread;
 
-use ferrovia_core::desired::{Delta, Settings};
-use ferrovia_core::plan::Found;
+use ferrovia_core::desired::{Delta, NodeSettings};
+use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
 use ferrovia_lab::waiting::wait;
@@ -20,7 +20,7 @@ struct Seven;
 impl Counts for Seven {
     fn read(&mut self, family: Family) -> Result<HashMap<Counted, u64>, SyncError> {
         let counted = Counted {
-            to: Destination {
+            to: PacketDestination {
                 address: Some([10, 96, 0, 10].into()),
                 protocol: 6,
                 port: 80,
@@ -43,7 +43,7 @@ const DONE: Written = Written {
 };
 
 impl Backend for Anything {
-    fn full(&mut self, _: &Desired, _: Found) -> Result<Written, SyncError> {
+    fn full(&mut self, _: &Desired, _: ObservedPolicy) -> Result<Written, SyncError> {
         Ok(DONE)
     }
 
@@ -112,7 +112,7 @@ fn a_busy_loop_is_not_waited_for_without_end_and_nothing_counted_meanwhile_is_lo
             v4: Some(Box::new(Anything) as Box<dyn Backend>),
             v6: None,
         };
-        let engine = Engine::new(Settings::of_node("node-1"), backends);
+        let engine = Engine::new(NodeSettings::of_node("node-1"), backends);
         sync::run(engine, &received, Pace::default(), &mut Tell(synced))
     });
     has_synced.recv().unwrap();

@@ -19,7 +19,7 @@ fn port(namespace: &str, name: &str, number: u8, endpoints: u8) -> (Family, Arc<
     let at = SocketAddr::from(([10, 96, 0, number], 80));
     let port = ServicePort {
         key: PortKey {
-            service: ServiceKey::new(namespace, name),
+            service: ServiceKey::new(namespace, name).unwrap(),
             name: "http".into(),
             protocol: Protocol::Tcp,
         },
