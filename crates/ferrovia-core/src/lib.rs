@@ -6,6 +6,7 @@
 //!
 //! Nothing in this crate does I/O, blocks, asks a clock or fails on input: a bad object is a [`Warning`](model::Warning) and the rest goes on.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod desired;
 pub mod dialect;

@@ -5,7 +5,7 @@
 //! - The modes: [`nft`] speaks nf_tables, [`iptables`] runs the iptables tools, [`ipvs`] is the kernel's own load balancer with [`ipset`] and
 //!   the device in [`link`], [`userspace`] carries connections and datagrams itself and [`portals`] leads clients there.
 //!   On Windows the last two are `winuserspace`, and there is nothing else of this crate.
-//! - Under them: [`netlink`] is the one codec for every netlink family, [`exec`] runs other programs.
+//! - Under them: `ferrovia-netlink` is the codec for every netlink family, [`exec`] runs other programs.
 //! - The node: [`addr`] reads its addresses, [`sysctl`] its settings, [`conntrack`] its connections; [`probe`] says at start what the kernel
 //!   lacks, [`survey`] reads what the node looks like, [`scratch`] makes a small network of its own to try rules out in.
 //! - The process: [`owner`] makes sure that one daemon at a time writes, [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
@@ -34,8 +34,6 @@ pub mod link;
 #[cfg(target_os = "linux")]
 pub mod memory;
 #[cfg(target_os = "linux")]
-pub mod netlink;
-#[cfg(target_os = "linux")]
 pub mod nft;
 #[cfg(target_os = "linux")]
 pub mod owner;
@@ -45,8 +43,6 @@ pub mod portals;
 pub mod privileges;
 #[cfg(target_os = "linux")]
 pub mod probe;
-#[cfg(target_os = "linux")]
-mod rtnetlink;
 #[cfg(target_os = "linux")]
 pub mod scratch;
 #[cfg(target_os = "linux")]

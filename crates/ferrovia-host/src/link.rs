@@ -4,11 +4,19 @@
 
 use std::net::IpAddr;
 
-use crate::addr;
-use crate::netlink::{
-    Error as Netlink, Protocol, Refusal, Request, Socket, Writer, and_more, flags,
+use ferrovia_netlink::rtnetlink::{
+    ADDRESS_HEADER_LEN, DUMMY_KIND, address_header, deprecated_address_lifetime, find_link,
+    interface_index, link_header,
 };
-use crate::rtnetlink::{self, address, link, msg};
+use ferrovia_netlink::uapi::if_addr::{IFA_ADDRESS, IFA_CACHEINFO, IFA_F_NODAD, IFA_LOCAL};
+use ferrovia_netlink::uapi::if_link::{IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_TXQLEN};
+use ferrovia_netlink::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
+use ferrovia_netlink::uapi::rtnetlink::{
+    RTM_DELADDR, RTM_DELLINK, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK,
+};
+use ferrovia_netlink::{Error as Netlink, Protocol, Refusal, Request, Socket, Writer, and_more};
+
+use crate::addr;
 
 /// Something about the device could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -96,8 +104,8 @@ impl DummyDevice {
     /// # Errors
     /// [`Error::Foreign`] if it is not a dummy device.
     pub fn find(&mut self) -> Result<Option<u32>, Error> {
-        match rtnetlink::find_link(&mut self.socket, self.name) {
-            Ok((number, kind)) if kind == link::DUMMY => Ok(Some(number)),
+        match find_link(&mut self.socket, self.name) {
+            Ok((number, kind)) if kind == DUMMY_KIND => Ok(Some(number)),
             Ok((_, kind)) => Err(Error::Foreign {
                 name: self.name.to_owned(),
                 kind,
@@ -116,12 +124,12 @@ impl DummyDevice {
             return Ok(number);
         }
         let name = self.name;
-        let make = flags::CREATE | flags::EXCL;
-        let made = self.socket.request(msg::NEW_LINK, make, |w| {
-            w.raw(&link::header(0, 0));
-            w.text(link::NAME, name);
-            w.u32(link::QUEUE_LENGTH, 0);
-            w.nested(link::INFO, |w| w.text(link::INFO_KIND, link::DUMMY));
+        let make = NLM_F_CREATE | NLM_F_EXCL;
+        let made = self.socket.request(RTM_NEWLINK, make, |w| {
+            w.raw(&link_header(0, 0));
+            w.text(IFLA_IFNAME, name);
+            w.u32(IFLA_TXQLEN, 0);
+            w.nested(IFLA_LINKINFO, |w| w.text(IFLA_INFO_KIND, DUMMY_KIND));
         });
         match made {
             Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Err(Error::NoDummy(error)),
@@ -139,8 +147,8 @@ impl DummyDevice {
         let Some(number) = self.find()? else {
             return Ok(false);
         };
-        let header = link::header(number, 0);
-        let removed = self.socket.request(msg::DEL_LINK, 0, |w| w.raw(&header));
+        let header = link_header(number, 0);
+        let removed = self.socket.request(RTM_DELLINK, 0, |w| w.raw(&header));
         removed
             .map(|()| true)
             .map_err(|cause| self.failed("remove", cause))
@@ -155,10 +163,10 @@ impl DummyDevice {
             return Ok(Vec::new());
         };
         let dumped = self.socket.dump(
-            msg::GET_ADDRESS,
-            |w| w.raw(&[0; address::HEADER_LEN]),
+            RTM_GETADDR,
+            |w| w.raw(&[0; ADDRESS_HEADER_LEN]),
             |all: &mut Vec<IpAddr>, message| {
-                if rtnetlink::interface(message) == Some(number) {
+                if interface_index(message) == Some(number) {
                     all.extend(addr::address(message));
                 }
             },
@@ -204,7 +212,7 @@ impl DummyDevice {
         let (address, binding) = match changes.get(at) {
             Some(Change::Bind(address)) => (*address, true),
             Some(Change::Unbind(address)) => (*address, false),
-            None => return Err(self.failed("change the addresses of", Netlink::Senseless)),
+            None => return Err(self.failed("change the addresses of", Netlink::UnexpectedReply)),
         };
         Err(Error::Address {
             address,
@@ -242,14 +250,14 @@ struct AddressRequest(u32, Change);
 impl Request for AddressRequest {
     fn kind(&self) -> u16 {
         match self.1 {
-            Change::Bind(_) => msg::NEW_ADDRESS,
-            Change::Unbind(_) => msg::DEL_ADDRESS,
+            Change::Bind(_) => RTM_NEWADDR,
+            Change::Unbind(_) => RTM_DELADDR,
         }
     }
 
     fn flags(&self) -> u16 {
         match self.1 {
-            Change::Bind(_) => flags::CREATE | flags::EXCL,
+            Change::Bind(_) => NLM_F_CREATE | NLM_F_EXCL,
             Change::Unbind(_) => 0,
         }
     }
@@ -257,17 +265,16 @@ impl Request for AddressRequest {
     fn write(&self, w: &mut Writer) {
         let (Change::Bind(address) | Change::Unbind(address)) = self.1;
         let mut head = |family: libc::c_int, bits: u8, bytes: &[u8]| {
-            w.raw(&[family as u8, bits, address::NO_DETECTION, 0]);
-            w.raw(&self.0.to_ne_bytes());
-            w.bytes(address::LOCAL, bytes);
-            w.bytes(address::ADDRESS, bytes);
+            w.raw(&address_header(family as u8, bits, IFA_F_NODAD, self.0));
+            w.bytes(IFA_LOCAL, bytes);
+            w.bytes(IFA_ADDRESS, bytes);
         };
         match address {
             IpAddr::V4(v4) => head(libc::AF_INET, 32, &v4.octets()),
             IpAddr::V6(v6) => {
                 head(libc::AF_INET6, 128, &v6.octets());
                 if let Change::Bind(_) = self.1 {
-                    w.bytes(address::LIFETIME, &address::never_preferred());
+                    w.bytes(IFA_CACHEINFO, &deprecated_address_lifetime());
                 }
             }
         }

@@ -7,8 +7,8 @@ use std::io;
 
 use ferrovia_core::dialect::nft::bytecode::{Bytes, CtKey, Expr, Header};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::Refusal;
 
-use crate::netlink::Refusal;
 use crate::nft::{self, Nft};
 use crate::privileges::{self, RULES};
 

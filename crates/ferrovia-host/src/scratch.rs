@@ -13,20 +13,19 @@ use std::os::fd::AsRawFd as _;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::netlink::{self, Protocol, Socket, Writer, flags};
-use crate::rtnetlink::{address, link, msg};
+use ferrovia_netlink::rtnetlink::{address_header, link_header};
+use ferrovia_netlink::uapi::if_addr::{IFA_ADDRESS, IFA_F_NODAD, IFA_LOCAL};
+use ferrovia_netlink::uapi::if_link::{
+    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_NET_NS_FD,
+};
+use ferrovia_netlink::uapi::netlink::NLM_F_CREATE;
+use ferrovia_netlink::uapi::rtnetlink::{
+    RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_GATEWAY, RTA_OIF, RTM_NEWADDR,
+    RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST, RTPROT_BOOT,
+};
+use ferrovia_netlink::uapi::veth::VETH_INFO_PEER;
+use ferrovia_netlink::{self as netlink, Protocol, Socket, Writer};
 
-/// Among what only links of that kind have: the other end.
-const VETH_PEER: u16 = 1;
-/// Attributes of routes.
-const ROUTE_GATEWAY: u16 = 5;
-const ROUTE_OUT: u16 = 4;
-/// In the header of a route: which table, who made it, how far it reaches, and that it is an ordinary one.
-const TABLE_MAIN: u8 = 254;
-const MADE_AT_BOOT: u8 = 3;
-const SCOPE_UNIVERSE: u8 = 0;
-const SCOPE_LINK: u8 = 253;
-const UNICAST: u8 = 1;
 /// The loopback device is always the first.
 const LOOPBACK: u32 = 1;
 
@@ -195,24 +194,24 @@ impl Wiring {
     }
 
     fn link_up(&mut self, number: u32) -> Result<(), Error> {
-        self.ask("switch an interface on", msg::NEW_LINK, 0, |w| {
-            w.raw(&link::header(number, link::UP));
+        self.ask("switch an interface on", RTM_NEWLINK, 0, |w| {
+            w.raw(&link_header(number, libc::IFF_UP as u32));
         })
     }
 
     /// A cable whose other end is in the pod.
     fn add_link(&mut self, pod: &File) -> Result<(), Error> {
-        let create = flags::CREATE;
-        self.ask("connect two namespaces", msg::NEW_LINK, create, |w| {
-            w.raw(&link::header(0, 0));
-            w.text(link::NAME, NODE_LINK);
-            w.nested(link::INFO, |w| {
-                w.text(link::INFO_KIND, "veth");
-                w.nested(link::INFO_DATA, |w| {
-                    w.nested(VETH_PEER, |w| {
-                        w.raw(&link::header(0, 0));
-                        w.text(link::NAME, POD_LINK);
-                        w.bytes(link::NAMESPACE, &pod.as_raw_fd().to_ne_bytes());
+        let create = NLM_F_CREATE;
+        self.ask("connect two namespaces", RTM_NEWLINK, create, |w| {
+            w.raw(&link_header(0, 0));
+            w.text(IFLA_IFNAME, NODE_LINK);
+            w.nested(IFLA_LINKINFO, |w| {
+                w.text(IFLA_INFO_KIND, "veth");
+                w.nested(IFLA_INFO_DATA, |w| {
+                    w.nested(VETH_INFO_PEER, |w| {
+                        w.raw(&link_header(0, 0));
+                        w.text(IFLA_IFNAME, POD_LINK);
+                        w.bytes(IFLA_NET_NS_FD, &pod.as_raw_fd().to_ne_bytes());
                     });
                 });
             });
@@ -223,14 +222,12 @@ impl Wiring {
         let octets = octets(ip);
         self.ask(
             "give an interface an address",
-            msg::NEW_ADDRESS,
-            flags::CREATE,
+            RTM_NEWADDR,
+            NLM_F_CREATE,
             |w| {
-                let mut header = [family(ip), prefix, address::NO_DETECTION, 0, 0, 0, 0, 0];
-                header[4..].copy_from_slice(&link.to_ne_bytes());
-                w.raw(&header);
-                w.bytes(address::LOCAL, &octets);
-                w.bytes(address::ADDRESS, &octets);
+                w.raw(&address_header(family(ip), prefix, IFA_F_NODAD, link));
+                w.bytes(IFA_LOCAL, &octets);
+                w.bytes(IFA_ADDRESS, &octets);
             },
         )
     }
@@ -242,14 +239,23 @@ impl Wiring {
         gateway: Option<IpAddr>,
     ) -> Result<(), Error> {
         // Without a gateway, whoever is addressed is taken to be on the link.
-        let scope = gateway.map_or(SCOPE_LINK, |_| SCOPE_UNIVERSE);
-        self.ask("add a route", msg::NEW_ROUTE, flags::CREATE, |w| {
-            w.raw(&[family, 0, 0, 0, TABLE_MAIN, MADE_AT_BOOT, scope, UNICAST]);
+        let scope = gateway.map_or(RT_SCOPE_LINK, |_| RT_SCOPE_UNIVERSE);
+        self.ask("add a route", RTM_NEWROUTE, NLM_F_CREATE, |w| {
+            w.raw(&[
+                family,
+                0,
+                0,
+                0,
+                RT_TABLE_MAIN,
+                RTPROT_BOOT,
+                scope,
+                RTN_UNICAST,
+            ]);
             w.raw(&[0; 4]);
             if let Some(gateway) = gateway {
-                w.bytes(ROUTE_GATEWAY, &octets(gateway));
+                w.bytes(RTA_GATEWAY, &octets(gateway));
             }
-            w.bytes(ROUTE_OUT, &link.to_ne_bytes());
+            w.bytes(RTA_OIF, &link.to_ne_bytes());
         })
     }
 

@@ -4,11 +4,22 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
+use ferrovia_netlink::uapi::nfnetlink_conntrack::{
+    CTA_FILTER, CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS, CTA_PROTO_NUM,
+    CTA_STATS_GLOBAL_ENTRIES, CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO, CTA_TUPLE_REPLY,
+    IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_GET_STATS,
+};
+use ferrovia_netlink::{self as netlink, Attrs, Request, Socket, Writer, nfnetlink};
 
 use super::flow::{End, Flow, FlowKey};
-use super::uapi::{HEADER_LEN, entry, filter, msg, protocol, stats, tuple};
-use super::{Error, failed};
-use crate::netlink::{self, Attrs, Request, Socket, Writer};
+use super::{Error, failed, message_type};
+
+// Which parts of a tuple `CTA_FILTER` compares. The kernel has these in `nf_internals.h`, which is not a UAPI header.
+const CTA_FILTER_F_CTA_IP_SRC: u32 = 1;
+const CTA_FILTER_F_CTA_IP_DST: u32 = 1 << 1;
+const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
+const CTA_FILTER_F_CTA_PROTO_SRC_PORT: u32 = 1 << 4;
+const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 
 /// Which flows the kernel is asked for.
 ///
@@ -45,11 +56,13 @@ impl Reader {
     /// # Errors
     /// If the kernel refuses or the conversation breaks.
     pub fn entries(&mut self) -> Result<usize, Error> {
-        let header = |w: &mut Writer| w.raw(&[0; HEADER_LEN]);
-        let count = self.socket.ask(msg::GET_STATS, header, |answer| {
-            let attrs = Attrs::of(answer, HEADER_LEN);
-            usize::try_from(attrs.get(stats::GLOBAL_ENTRIES)?.be32()?).ok()
-        });
+        let header = |w: &mut Writer| w.raw(&[0; nfnetlink::HEADER_LEN]);
+        let count = self
+            .socket
+            .query(message_type(IPCTNL_MSG_CT_GET_STATS), header, |answer| {
+                let attrs = Attrs::of(answer, nfnetlink::HEADER_LEN);
+                usize::try_from(attrs.get(CTA_STATS_GLOBAL_ENTRIES)?.be32()?).ok()
+            });
         count.map_err(failed("count the tracked flows"))
     }
 
@@ -93,7 +106,7 @@ impl Reader {
         mut each: impl FnMut(&Flow<'_>),
     ) -> Result<(), netlink::Error> {
         self.socket.dump(
-            msg::GET,
+            message_type(IPCTNL_MSG_CT_GET),
             |w| write_filter(w, family, Half::to(sent_to, protocol), None),
             |(): &mut (), message| {
                 if let Some(flow) = Flow::read(message, family, protocol) {
@@ -153,11 +166,13 @@ impl Deleter {
         answered_by: SocketAddrV4,
     ) -> Result<bool, Error> {
         // Kernels that do not know filters want whole directions, and refuse these.
-        let asked = self.socket.request(msg::DELETE, 0, |w| {
-            let to = Half::new(End::Destination, sent_to);
-            let from = Half::new(End::Source, answered_by);
-            write_filter(w, Family::V4, to, Some(from));
-        });
+        let asked = self
+            .socket
+            .request(message_type(IPCTNL_MSG_CT_DELETE), 0, |w| {
+                let to = Half::new(End::Destination, sent_to);
+                let from = Half::new(End::Source, answered_by);
+                write_filter(w, Family::V4, to, Some(from));
+            });
         let Err(error) = asked else { return Ok(true) };
         match error.errno() {
             // That there are none is as good as that they are gone.
@@ -176,7 +191,7 @@ struct Delete<'k> {
 
 impl Request for Delete<'_> {
     fn kind(&self) -> u16 {
-        msg::DELETE
+        message_type(IPCTNL_MSG_CT_DELETE)
     }
 
     fn flags(&self) -> u16 {
@@ -194,25 +209,25 @@ fn open() -> Result<Socket, Error> {
         .map_err(failed("open a connection to connection tracking"))
 }
 
-fn family_header(family: Family) -> [u8; 4] {
+fn family_header(family: Family) -> [u8; nfnetlink::HEADER_LEN] {
     let family = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
-    [family as u8, 0, 0, 0]
+    nfnetlink::header(family as u8)
 }
 
 /// Which flows are meant: those of a protocol whose original direction, and if given whose replies, look like this.
 fn write_filter(w: &mut Writer, family: Family, original: Half, reply: Option<Half>) {
     w.raw(&family_header(family));
-    w.nested(entry::ORIGINAL, |w| original.write(w));
+    w.nested(CTA_TUPLE_ORIG, |w| original.write(w));
     if let Some(reply) = reply {
-        w.nested(entry::REPLY, |w| reply.write(w));
+        w.nested(CTA_TUPLE_REPLY, |w| reply.write(w));
     }
-    w.nested(entry::FILTER, |w| {
-        w.bytes(filter::ORIGINAL_FLAGS, &original.compared().to_ne_bytes());
+    w.nested(CTA_FILTER, |w| {
+        w.bytes(CTA_FILTER_ORIG_FLAGS, &original.compared().to_ne_bytes());
         if let Some(reply) = reply {
-            w.bytes(filter::REPLY_FLAGS, &reply.compared().to_ne_bytes());
+            w.bytes(CTA_FILTER_REPLY_FLAGS, &reply.compared().to_ne_bytes());
         }
     });
 }
@@ -254,22 +269,22 @@ impl Half {
     /// What the kernel is to compare: the protocol always, so that a filter is never empty.
     fn compared(self) -> u32 {
         let (address, port) = match self.end {
-            End::Source => (filter::IP_SOURCE, filter::SOURCE_PORT),
-            End::Destination => (filter::IP_DESTINATION, filter::DESTINATION_PORT),
+            End::Source => (CTA_FILTER_F_CTA_IP_SRC, CTA_FILTER_F_CTA_PROTO_SRC_PORT),
+            End::Destination => (CTA_FILTER_F_CTA_IP_DST, CTA_FILTER_F_CTA_PROTO_DST_PORT),
         };
-        filter::PROTOCOL_NUMBER
+        CTA_FILTER_F_CTA_PROTO_NUM
             | self.address.map_or(0, |_| address)
             | self.port.map_or(0, |_| port)
     }
 
     fn write(self, w: &mut Writer) {
-        w.nested(tuple::IP, |w| {
+        w.nested(CTA_TUPLE_IP, |w| {
             if let Some(address) = self.address {
                 w.bytes(self.end.address(Family::V4), &address.octets());
             }
         });
-        w.nested(tuple::PROTOCOL, |w| {
-            w.bytes(protocol::NUMBER, &[self.protocol.number()]);
+        w.nested(CTA_TUPLE_PROTO, |w| {
+            w.bytes(CTA_PROTO_NUM, &[self.protocol.number()]);
             if let Some(port) = self.port {
                 w.bytes(self.end.port(), &port.to_be_bytes());
             }

@@ -1,9 +1,12 @@
 //! Why a set could not be read or changed.
 
 use ferrovia_core::dialect::ipset::Op;
-
-use super::uapi::error;
-use crate::netlink::{self, Refusal, and_more};
+use ferrovia_netlink::uapi::ip_set::{
+    IPSET_ERR_BUSY, IPSET_ERR_EXIST, IPSET_ERR_EXIST_SETNAME2, IPSET_ERR_FIND_TYPE,
+    IPSET_ERR_MAX_SETS, IPSET_ERR_PROTOCOL, IPSET_ERR_REFERENCED, IPSET_ERR_TYPE_MISMATCH,
+};
+use ferrovia_netlink::uapi::ip_set_hash::IPSET_ERR_HASH_FULL;
+use ferrovia_netlink::{self as netlink, Refusal, and_more};
 
 /// Why a set could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -56,14 +59,14 @@ fn words(refusal: &Refusal) -> String {
     let known = match refusal.errno {
         libc::ENOENT => "there is no set of that name",
         libc::EEXIST => "there is a set of that name",
-        error::VERSION => "the kernel does not understand the request",
-        error::NO_TYPE => "the kernel lacks this type of sets",
-        error::TOO_MANY_SETS => "the kernel has no room for more sets",
-        error::IN_USE | error::REFERENCED => "rules or other sets refer to it",
-        error::NAME_TAKEN => "there is a set of the other name",
-        error::OTHER_KIND => "the sets are of different kinds",
-        error::NOTHING_TO_DO => "the entry is there already, or was not there",
-        error::FULL => "the set is full",
+        IPSET_ERR_PROTOCOL => "the kernel does not understand the request",
+        IPSET_ERR_FIND_TYPE => "the kernel lacks this type of sets",
+        IPSET_ERR_MAX_SETS => "the kernel has no room for more sets",
+        IPSET_ERR_BUSY | IPSET_ERR_REFERENCED => "rules or other sets refer to it",
+        IPSET_ERR_EXIST_SETNAME2 => "there is a set of the other name",
+        IPSET_ERR_TYPE_MISMATCH => "the sets are of different kinds",
+        IPSET_ERR_EXIST => "the entry is there already, or was not there",
+        IPSET_ERR_HASH_FULL => "the set is full",
         _ => return refusal.to_string(),
     };
     known.to_owned()

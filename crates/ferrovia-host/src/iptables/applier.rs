@@ -11,7 +11,7 @@ use super::lock::{Lock, LockError, LockUsage};
 use super::rules::RulesWritten;
 use super::settings;
 use super::tool::{Backend, Presence, Tool};
-use crate::{Applier, exec, netlink, sysctl};
+use crate::{Applier, exec, sysctl};
 
 /// How long we wait for the legacy tools' lock before the attempt counts as failed.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ pub enum Error {
     },
     /// A counter could not be made.
     #[error("cannot make the packet counters: {0}")]
-    Counters(netlink::Error),
+    Counters(ferrovia_netlink::Error),
     /// Node ports cannot answer on loopback.
     #[error(
         "node ports cannot answer on 127.0.0.1 (turn localhost node ports off, or set route_localnet by hand): {cause}"
@@ -279,9 +279,10 @@ fn refused_line(error: &exec::Error, plan: &Restore) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ferrovia_core::dialect::iptables::Section;
     use ferrovia_core::family::Family;
+
+    use super::*;
 
     /// Where nothing was read at first, reading all the rest right after it was written would keep the first changes waiting.
     #[test]

@@ -3,18 +3,15 @@
 //! One set for a network namespace, so both families count into the same.
 
 use ferrovia_core::plan::iptables::{INVALID_COUNTER, LOCALHOST_COUNTER};
+use ferrovia_netlink::uapi::netlink::NLM_F_CREATE;
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_ACCT;
+use ferrovia_netlink::uapi::nfnetlink_acct::{
+    NFACCT_NAME, NFACCT_PKTS, NFNL_MSG_ACCT_GET, NFNL_MSG_ACCT_NEW,
+};
+use ferrovia_netlink::{Attrs, Error, Protocol, Socket, Writer, nfnetlink};
 
-use crate::netlink::{Attrs, Error, Protocol, Socket, Writer, flags};
-
-/// The counters' number among netfilter's subsystems, as the upper half of a message's kind.
-const SUBSYSTEM: u16 = 7 << 8;
-const NEW: u16 = SUBSYSTEM;
-const GET: u16 = SUBSYSTEM | 1;
-/// Attributes.
-const NAME: u16 = 1;
-const PACKETS: u16 = 2;
-/// The fixed header of netfilter's messages: family, version, number. The same for all counters.
-const HEADER: [u8; 4] = [0; 4];
+const NEW: u16 = nfnetlink::message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_NEW);
+const GET: u16 = nfnetlink::message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_GET);
 
 /// A counter we use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +53,7 @@ impl Counters {
     /// # Errors
     /// If the kernel has no such counters, or refuses.
     pub fn ensure(&mut self, counter: Counter) -> Result<(), Error> {
-        let made = self.socket.request(NEW, flags::CREATE, named(counter));
+        let made = self.socket.request(NEW, NLM_F_CREATE, named(counter));
         match made {
             // There already. Busy is what the kernel calls it.
             Err(error) if matches!(error.errno(), Some(libc::EBUSY | libc::EEXIST)) => Ok(()),
@@ -69,8 +66,10 @@ impl Counters {
     /// # Errors
     /// If there is no such counter, or the conversation breaks.
     pub fn packets(&mut self, counter: Counter) -> Result<u64, Error> {
-        self.socket.ask(GET, named(counter), |answer| {
-            Attrs::of(answer, HEADER.len()).get(PACKETS)?.be64()
+        self.socket.query(GET, named(counter), |answer| {
+            Attrs::of(answer, nfnetlink::HEADER_LEN)
+                .get(NFACCT_PKTS)?
+                .be64()
         })
     }
 }
@@ -78,7 +77,7 @@ impl Counters {
 /// What a message about one counter says.
 fn named(counter: Counter) -> impl FnOnce(&mut Writer) {
     move |w| {
-        w.raw(&HEADER);
-        w.text(NAME, counter.name());
+        w.raw(&nfnetlink::header(libc::AF_UNSPEC as u8));
+        w.text(NFACCT_NAME, counter.name());
     }
 }

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use ferrovia_core::dialect::ipvs::{Op, Scheduler, ServerKey};
-
-use crate::netlink::{self, Refusal, and_more};
+use ferrovia_netlink::{self as netlink, Refusal, and_more};
 
 /// Why the load balancer could not be read or changed.
 #[derive(Debug, thiserror::Error)]

@@ -4,10 +4,10 @@
 //! once. It is one that only packets with a certain mark would reach, so no address or port is taken from anybody.
 
 use ferrovia_core::dialect::ipvs::Scheduler;
+use ferrovia_netlink as netlink;
 
 use super::encode::Action;
 use super::{Error, Ipvs, failed};
-use crate::netlink;
 
 /// Marks that nobody is likely to use. Somebody who does keeps his server: the next is tried.
 const MARKS: std::ops::RangeInclusive<u32> = 0x7e44_0a01..=0x7e44_0a08;
@@ -57,7 +57,7 @@ impl Ipvs {
                 Some((_, refused)) => refusal = Some(refused),
             }
         }
-        let cause = refusal.map_or(netlink::Error::Senseless, netlink::Error::Refused);
+        let cause = refusal.map_or(netlink::Error::UnexpectedReply, netlink::Error::Refused);
         Err(failed("try a scheduler")(cause))
     }
 }

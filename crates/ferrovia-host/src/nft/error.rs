@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 
 use ferrovia_core::dialect::nft::{Element, Op, SetSpec, Transaction};
+use ferrovia_netlink::uapi::nf_tables::NFTA_SET_ELEM_LIST_ELEMENTS;
+use ferrovia_netlink::{self as netlink, Attrs, Message, Refusal, messages};
 
 use super::encode::{Batch, Part};
-use super::uapi::element;
-use crate::netlink::{self, Attrs, Message, Refusal, messages};
 
 /// Reading or writing the ruleset failed.
 #[derive(Debug, thiserror::Error)]
@@ -161,7 +161,7 @@ fn refused_element(
 /// How many items of the message's list stand before an offset.
 fn items_before(message: &Message<'_>, offset: usize) -> Option<usize> {
     let list = super::decode::attrs(message)
-        .get(element::LIST_ELEMENTS)?
+        .get(NFTA_SET_ELEM_LIST_ELEMENTS)?
         .value;
     let list_start = list.as_ptr().addr() - message.body.as_ptr().addr() + Message::HEADER_LEN;
     let before = list.get(..offset.checked_sub(list_start)?)?;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::{Attrs, messages};
 
 use super::decode::Elements;
 use super::{compat, decode, hooked, monitor, oddities, userdata};
-use crate::netlink::{Attrs, messages};
 
 #[cfg(test)]
 mod tests;

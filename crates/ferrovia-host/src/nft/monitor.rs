@@ -7,10 +7,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::NFT_MSG_NEWGEN;
+use ferrovia_netlink::uapi::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES};
+use ferrovia_netlink::{self as netlink, Message, Protocol, Socket, messages, nfnetlink};
 
-use super::uapi::{self, msg};
-use super::{Error, decode, failed, family_number};
-use crate::netlink::{self, Message, Protocol, Socket, messages};
+use super::{Error, decode, failed, family_number, message_type};
 
 /// Something happened that was not our doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +46,9 @@ impl Monitor {
     pub fn open(own_port: u32, tables: &[&str]) -> Result<Self, Error> {
         let broken = failed("listen for changes of the ruleset");
         let socket = Socket::open(Protocol::Netfilter).map_err(broken)?;
-        socket.wait_for_ever().map_err(broken)?;
+        socket.disable_timeout().map_err(broken)?;
         socket.ignore_port(own_port).map_err(broken)?;
-        socket.join(uapi::GROUP).map_err(broken)?;
+        socket.join(NFNLGRP_NFTABLES).map_err(broken)?;
         let tables = tables.iter().map(|&name| name.to_owned()).collect();
         Ok(Self {
             socket,
@@ -68,7 +69,7 @@ impl Monitor {
             }
             match self.hear() {
                 Ok(()) => {}
-                Err(netlink::Error::Lost) => return Ok(Change::Lost),
+                Err(netlink::Error::Overrun) => return Ok(Change::Lost),
                 Err(error) => return Err(failed("hear of changes of the ruleset")(error)),
             }
         }
@@ -82,11 +83,11 @@ impl Monitor {
                 }
                 Ok(())
             }
-            Err(netlink::Error::Lost) => {
+            Err(netlink::Error::Overrun) => {
                 // Whoever verifies everything now must not miss what happens while it does.
                 self.socket.drain()?;
                 self.touched.clear();
-                Err(netlink::Error::Lost)
+                Err(netlink::Error::Overrun)
             }
             Err(error) => Err(error),
         }
@@ -101,10 +102,10 @@ pub(super) fn note(
     touched: &mut BTreeSet<(Family, String)>,
     changes: &mut VecDeque<Change>,
 ) {
-    if message.kind == msg::NEW_GENERATION {
+    if message.kind == message_type(NFT_MSG_NEWGEN) {
         let done = std::mem::take(touched).into_iter();
         changes.extend(done.map(|(family, table)| Change::Table { family, table }));
-    } else if msg::is_ours(message.kind) {
+    } else if nfnetlink::subsystem(message.kind) == NFNL_SUBSYS_NFTABLES {
         let family = Family::ALL
             .into_iter()
             .find(|family| message.body.first() == Some(&family_number(*family)));

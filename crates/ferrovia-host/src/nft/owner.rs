@@ -4,11 +4,13 @@
 //! goes when the connection closes, however the process ended, and making it needs CAP_NET_ADMIN. It has no chains, so no packet meets it.
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_GETTABLE, NFT_TABLE_F_OWNER, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USERDATA,
+};
+use ferrovia_netlink::{self as netlink, Attr, Message};
 
 use super::encode::Encoder;
-use super::uapi::{msg, table};
-use super::{Error, Nft, decode, failed, fixed_header, userdata};
-use crate::netlink::{self, Attr, Message};
+use super::{Error, Nft, decode, failed, fixed_header, message_type, userdata};
 
 /// The table's name, in the family ip: every kernel with nf_tables has that one.
 const TABLE: &str = "ferrovia-owner";
@@ -68,11 +70,11 @@ impl Nft {
     }
 
     fn table_owner(&mut self) -> Result<Option<TableOwner>, Error> {
-        let found = self.socket.ask(
-            msg::GET_TABLE,
+        let found = self.socket.query(
+            message_type(NFT_MSG_GETTABLE),
             |w| {
                 w.raw(&fixed_header(Some(FAMILY)));
-                w.text(table::NAME, TABLE);
+                w.text(NFTA_TABLE_NAME, TABLE);
             },
             TableOwner::read,
         );
@@ -105,11 +107,11 @@ enum TableOwner {
 impl TableOwner {
     fn read(message: &Message<'_>) -> Option<Self> {
         let attrs = decode::attrs(message);
-        attrs.get(table::NAME)?;
-        if attrs.get(table::FLAGS).and_then(Attr::be32)? & table::OWNER == 0 {
+        attrs.get(NFTA_TABLE_NAME)?;
+        if attrs.get(NFTA_TABLE_FLAGS).and_then(Attr::be32)? & NFT_TABLE_F_OWNER == 0 {
             return Some(Self::Unowned);
         }
-        let notes = attrs.get(table::USERDATA).map(|notes| notes.value);
+        let notes = attrs.get(NFTA_TABLE_USERDATA).map(|notes| notes.value);
         let comment = notes.and_then(userdata::comment).unwrap_or_default();
         Some(Self::Process(comment.to_owned()))
     }

@@ -3,11 +3,11 @@
 use ferrovia_core::dialect::nft::bytecode::Expr;
 use ferrovia_core::dialect::nft::{Chain, ChainKind, Hook, HookPoint};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::NFT_TABLE_F_DORMANT;
+use ferrovia_netlink::{self as netlink, Refusal};
 
 use super::encode::Encoder;
-use super::uapi::table;
 use super::{Error, Nft, failed};
-use crate::netlink::{self, Refusal};
 
 /// A name nobody else uses; the table never comes to be.
 const TABLE: &str = "ferrovia-probe";
@@ -32,7 +32,7 @@ impl Nft {
     pub fn rehearse(&mut self, family: Family, rules: &[Vec<Expr>]) -> Result<Rehearsal, Error> {
         let broken = failed("try out rules");
         let mut encoder = Encoder::begin(family, self.socket.next_seq());
-        encoder.add_table(TABLE, table::DORMANT);
+        encoder.add_table(TABLE, NFT_TABLE_F_DORMANT);
         let hook = Hook {
             kind: ChainKind::Nat,
             point: HookPoint::Postrouting,

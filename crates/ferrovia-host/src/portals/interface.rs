@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::rtnetlink::{DUMMY_KIND, find_link};
+use ferrovia_netlink::{Error as Netlink, Protocol, Socket};
 
 use super::route::{self, Found};
-use crate::netlink::{Error as Netlink, Protocol, Socket};
-use crate::rtnetlink::{find_link, link};
 
 /// How long the kernel may take to make the route to an address.
 const ROUTE_LIMIT: Duration = Duration::from_secs(2);
@@ -270,7 +270,7 @@ impl Interface {
             choice: choice.clone(),
             name: name.to_owned(),
             number,
-            is_own: should_be_own && kind == link::DUMMY,
+            is_own: should_be_own && kind == DUMMY_KIND,
             added: BTreeSet::new(),
             socket,
         })

@@ -3,9 +3,9 @@
 use std::fs;
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::{Refusal, messages};
 
 use crate::hostile::CORPUS;
-use crate::netlink::{Refusal, messages};
 use crate::nft::decode;
 
 #[test]

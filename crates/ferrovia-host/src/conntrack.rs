@@ -7,13 +7,13 @@ mod clean;
 mod flow;
 mod plan;
 mod table;
-mod uapi;
 
 pub use clean::{Cleaner, Removed, Stale};
 pub use flow::{Flow, FlowKey};
 pub use table::{Deleter, Reader, SentTo};
 
-use crate::netlink;
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_CTNETLINK;
+use ferrovia_netlink::{self as netlink, nfnetlink};
 
 /// Reading or deleting flows failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,11 @@ pub struct Error {
     pub action: &'static str,
     /// What happened.
     pub cause: netlink::Error,
+}
+
+/// The message type of an `IPCTNL_MSG_CT_*`.
+const fn message_type(message: u8) -> u16 {
+    nfnetlink::message_type(NFNL_SUBSYS_CTNETLINK, message)
 }
 
 fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error {

@@ -13,7 +13,6 @@ mod error;
 mod schedulers;
 pub mod settings;
 mod tally;
-mod uapi;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,16 +20,21 @@ use std::time::Duration;
 
 use ferrovia_core::dialect::ipvs::{Destination, Op, Removal, ServerKey};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::ip_vs::{
+    IPVS_CMD_ATTR_TIMEOUT_TCP, IPVS_CMD_ATTR_TIMEOUT_TCP_FIN, IPVS_CMD_ATTR_TIMEOUT_UDP,
+    IPVS_CMD_GET_DEST, IPVS_CMD_GET_SERVICE, IPVS_CMD_SET_CONFIG,
+};
+use ferrovia_netlink::{self as netlink, Protocol, Refusal, RefusedRequest, Socket, genetlink};
 
 use self::encode::{Action, Command, head};
-use self::uapi::{FAMILY, HEADER_LEN, attr, command, control};
 use crate::exec;
-use crate::netlink::{self, Attrs, Protocol, Refusal, Refused, Socket};
 
 pub use applier::{ApplyError, IpvsApplier};
 pub use decode::{FoundDestination, FoundServer, Stats, Timeouts};
 pub use error::Error;
 
+/// `IPVS_GENL_NAME` of `linux/ip_vs.h`.
+const IPVS_GENL_NAME: &str = "IPVS";
 /// How long loading a module may take.
 const MODPROBE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -59,14 +63,14 @@ impl Ipvs {
     pub fn open() -> Result<Self, Error> {
         let failed = failed("ask the kernel for IPVS");
         let mut socket = Socket::open(Protocol::Generic).map_err(&failed)?;
-        if let Some(family) = family_number(&mut socket).map_err(&failed)? {
+        if let Some(family) = genetlink::family_id(&mut socket, IPVS_GENL_NAME).map_err(&failed)? {
             return Ok(Self { socket, family });
         }
         let modprobe = match load_module() {
             Ok(()) => "loading the module changed nothing".to_owned(),
             Err(error) => error.to_string(),
         };
-        match family_number(&mut socket).map_err(&failed)? {
+        match genetlink::family_id(&mut socket, IPVS_GENL_NAME).map_err(&failed)? {
             Some(family) => Ok(Self { socket, family }),
             None => Err(Error::NoIpvs { modprobe }),
         }
@@ -78,10 +82,10 @@ impl Ipvs {
     /// If the kernel refuses.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
         let set = self.socket.request(self.family, 0, |w| {
-            head(w, command::SET_CONFIG);
-            w.u32(attr::TIMEOUT_TCP, timeouts.tcp);
-            w.u32(attr::TIMEOUT_TCP_FIN, timeouts.tcp_fin);
-            w.u32(attr::TIMEOUT_UDP, timeouts.udp);
+            head(w, IPVS_CMD_SET_CONFIG);
+            w.u32(IPVS_CMD_ATTR_TIMEOUT_TCP, timeouts.tcp);
+            w.u32(IPVS_CMD_ATTR_TIMEOUT_TCP_FIN, timeouts.tcp_fin);
+            w.u32(IPVS_CMD_ATTR_TIMEOUT_UDP, timeouts.udp);
         });
         set.map_err(failed("set the time-outs of IPVS"))
     }
@@ -94,7 +98,7 @@ impl Ipvs {
         self.socket
             .dump(
                 self.family,
-                |w| head(w, command::GET_SERVER),
+                |w| head(w, IPVS_CMD_GET_SERVICE),
                 |all: &mut Vec<_>, message| {
                     let found = decode::found_server(message);
                     all.extend(found.filter(|f| Family::of(f.server.key.address) == family));
@@ -113,7 +117,7 @@ impl Ipvs {
             .dump(
                 self.family,
                 |w| {
-                    head(w, command::GET_DESTINATION);
+                    head(w, IPVS_CMD_GET_DEST);
                     encode::key_of_server(w, server);
                 },
                 |all: &mut Vec<_>, message| {
@@ -159,7 +163,7 @@ impl Ipvs {
         &mut self,
         ops: &[(usize, &Op)],
         applied: &mut Applied,
-    ) -> Result<Vec<Refused>, Error> {
+    ) -> Result<Vec<RefusedRequest>, Error> {
         let first = ops.iter().map(|(_, op)| self.command(first_try(op)));
         let first: Vec<_> = first.collect();
         let (mut failed, mut again) = (Vec::new(), Vec::new());
@@ -192,7 +196,7 @@ impl Ipvs {
         }
     }
 
-    fn request(&mut self, commands: &[Command]) -> Result<Vec<Refused>, Error> {
+    fn request(&mut self, commands: &[Command]) -> Result<Vec<RefusedRequest>, Error> {
         let answered = self.socket.pipeline(commands);
         answered.map_err(failed("change virtual servers"))
     }
@@ -245,23 +249,6 @@ fn count(ops: &[Op]) -> Applied {
     Applied {
         made: number(|op| matches!(op, Op::PutServer(_))),
         deleted: number(|op| matches!(op, Op::DeleteServer(_))),
-    }
-}
-
-/// The number of the family, if the kernel knows it.
-fn family_number(socket: &mut Socket) -> Result<Option<u16>, netlink::Error> {
-    let asked = socket.ask(
-        control::FAMILY,
-        |w| {
-            head(w, control::GET_FAMILY);
-            w.text(control::NAME, FAMILY);
-        },
-        |message| Attrs::of(message, HEADER_LEN).get(control::ID)?.u16(),
-    );
-    match asked {
-        Ok(number) => Ok(Some(number)),
-        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

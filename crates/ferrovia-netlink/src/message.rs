@@ -1,31 +1,29 @@
-//! Writing messages: headers, attributes and attributes inside attributes, all into one growing
-//! buffer.
+//! Writing messages and nested attributes into one growing buffer.
 //!
-//! A whole transaction is one buffer, so that it costs one allocation that grows and one system
-//! call.
+//! A whole transaction is one buffer, so that it costs one allocation that grows and one system call.
 
-/// Marks an attribute that holds others.
-const NESTED: u16 = 1 << 15;
-/// Length of an attribute's own header.
+use crate::uapi::netlink::NLA_F_NESTED;
+
+/// Length of `struct nlattr`.
 const ATTR_HEADER_LEN: usize = 4;
 
-/// What stands at the head of a message. The length is filled in by the writer.
+/// The fields of a `struct nlmsghdr` that the sender sets. [`Writer`] adds the length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is, numbered by its family.
+    /// `nlmsg_type`
     pub kind: u16,
-    /// How it is meant.
+    /// `NLM_F_*`
     pub flags: u16,
-    /// What answers will refer to.
+    /// Replies carry the same number.
     pub seq: u32,
 }
 
-/// An attribute holds more than its 16-bit length can say.
+/// An attribute is longer than its 16-bit length field can express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an attribute of a netlink message is too long")]
-pub struct TooLong;
+#[error("a netlink attribute exceeds 65535 bytes")]
+pub struct AttributeTooLong;
 
-/// Messages being written, one behind the other.
+/// A buffer of messages.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -33,12 +31,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Nothing yet, with room for so many bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(bytes),
@@ -46,43 +42,42 @@ impl Writer {
         }
     }
 
-    /// One message; `body` writes what follows the header.
+    /// Appends a message; `body` writes what follows the header.
     pub fn message(&mut self, header: Header, body: impl FnOnce(&mut Self)) {
-        self.make_room();
+        self.reserve_for_message();
         let start = self.bytes.len();
         self.raw(&[0; 4]);
         self.raw(&header.kind.to_ne_bytes());
         self.raw(&header.flags.to_ne_bytes());
         self.raw(&header.seq.to_ne_bytes());
-        // The sender's port: the kernel knows it from the socket.
+        // The sender's port id, which the kernel takes from the socket.
         self.raw(&[0; 4]);
         body(self);
         self.pad();
-        // More than 4 GiB cannot be sent in one go anyway; the send fails then.
+        // The kernel refuses to send more than 4 GiB at once.
         let len = u32::try_from(self.bytes.len() - start).unwrap_or(u32::MAX);
         self.patch(start, &len.to_ne_bytes());
     }
 
     /// Adds flags to the message that starts at this position.
-    pub(crate) fn add_flags(&mut self, start: usize, flags: u16) {
-        const AT: usize = 6;
-        if let Some([low, high]) = self.bytes.get(start + AT..start + AT + 2) {
+    pub fn add_flags(&mut self, start: usize, flags: u16) {
+        const OFFSET: usize = 6;
+        if let Some([low, high]) = self.bytes.get(start + OFFSET..start + OFFSET + 2) {
             let flags = u16::from_ne_bytes([*low, *high]) | flags;
-            self.patch(start + AT, &flags.to_ne_bytes());
+            self.patch(start + OFFSET, &flags.to_ne_bytes());
         }
     }
 
-    /// An attribute that holds others; `body` writes them.
+    /// An attribute with `NLA_F_NESTED`; `body` writes the attributes inside.
     pub fn nested(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
-        self.attr_with(kind | NESTED, body);
+        self.attr_with(kind | NLA_F_NESTED, body);
     }
 
-    /// An attribute of plain bytes.
     pub fn bytes(&mut self, kind: u16, value: &[u8]) {
         self.attr_with(kind, |w| w.raw(value));
     }
 
-    /// A string, with the terminating zero the kernel wants.
+    /// A string with a terminating zero.
     pub fn text(&mut self, kind: u16, value: &str) {
         self.attr_with(kind, |w| {
             w.raw(value.as_bytes());
@@ -90,58 +85,56 @@ impl Writer {
         });
     }
 
-    /// A 16-bit number in the host's byte order.
+    /// A number in host byte order.
     pub fn u16(&mut self, kind: u16, value: u16) {
         self.bytes(kind, &value.to_ne_bytes());
     }
 
-    /// A 32-bit number in the host's byte order.
+    /// A number in host byte order.
     pub fn u32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_ne_bytes());
     }
 
-    /// A 32-bit number in network byte order.
+    /// A number in network byte order.
     pub fn be32(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// A 64-bit number in network byte order.
+    /// A number in network byte order.
     pub fn be64(&mut self, kind: u16, value: u64) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// Bytes as they are: a family's fixed header.
+    /// Bytes without an attribute header: a family's fixed header.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// How many bytes there are by now.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// All of it, ready to be sent.
+    /// The messages as they are sent.
     ///
     /// # Errors
-    /// If an attribute did not fit: the length written for it is wrong, so nothing may be sent.
-    pub fn finish(self) -> Result<Vec<u8>, TooLong> {
+    /// If an attribute was too long: its length field is wrong, so nothing may be sent.
+    pub fn finish(self) -> Result<Vec<u8>, AttributeTooLong> {
         if self.too_long {
-            Err(TooLong)
+            Err(AttributeTooLong)
         } else {
             Ok(self.bytes)
         }
     }
 
-    /// The first transaction of a large cluster is tens of megabytes long, at the moment when memory is scarcest. There a quarter more at a
-    /// time is enough; a vector by itself would ask for twice as much.
-    fn make_room(&mut self) {
+    /// The first transaction of a large cluster is tens of megabytes long, and memory use peaks at that moment. So a large buffer grows by a
+    /// quarter; a vector by itself would double.
+    fn reserve_for_message(&mut self) {
         const LARGE: usize = 1 << 20;
-        /// More than a message takes as a rule.
+        /// More than most messages take.
         const MESSAGE: usize = 128 << 10;
         let len = self.bytes.len();
         if len >= LARGE && self.bytes.capacity() - len < MESSAGE {
@@ -167,8 +160,8 @@ impl Writer {
     }
 
     fn patch(&mut self, at: usize, value: &[u8]) {
-        if let Some(place) = self.bytes.get_mut(at..at + value.len()) {
-            place.copy_from_slice(value);
+        if let Some(target) = self.bytes.get_mut(at..at + value.len()) {
+            target.copy_from_slice(value);
         }
     }
 }
@@ -176,10 +169,11 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Attrs, flags, messages};
+    use crate::uapi::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST};
+    use crate::{Attrs, messages};
 
     #[test]
-    fn a_large_transaction_does_not_ask_for_twice_its_size() {
+    fn large_buffer_grows_by_a_quarter() {
         let header = Header {
             kind: 1,
             flags: 0,
@@ -195,12 +189,12 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn golden_message() {
+    fn message_bytes_match_the_golden() {
         let mut writer = Writer::new();
         writer.message(
             Header {
                 kind: 0x0a03,
-                flags: flags::REQUEST | flags::CREATE,
+                flags: NLM_F_REQUEST | NLM_F_CREATE,
                 seq: 7,
             },
             |w| {
@@ -222,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_messages_are_read_back() {
         let mut writer = Writer::new();
         for seq in 0..3 {
             writer.message(
@@ -240,7 +234,7 @@ mod tests {
                 },
             );
         }
-        writer.add_flags(0, flags::ACK);
+        writer.add_flags(0, NLM_F_ACK);
         let bytes = writer.finish().unwrap();
         let read: Vec<_> = messages(&bytes).collect();
         assert_eq!(
@@ -258,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_that_does_not_fit_is_not_sent() {
+    fn too_long_attribute_is_an_error() {
         let mut writer = Writer::new();
         writer.nested(1, |w| w.bytes(1, &vec![0; 65_524]));
         assert!(writer.finish().is_ok());
         let mut writer = Writer::new();
         writer.nested(1, |w| w.bytes(1, &vec![0; 65_525]));
-        assert_eq!(writer.finish(), Err(TooLong));
+        assert_eq!(writer.finish(), Err(AttributeTooLong));
     }
 }

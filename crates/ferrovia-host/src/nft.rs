@@ -19,7 +19,6 @@ mod owner;
 mod read;
 mod rehearse;
 mod sets;
-mod uapi;
 mod userdata;
 mod value;
 
@@ -28,6 +27,14 @@ use std::time::{Duration, Instant};
 use ferrovia_core::dialect::nft::{Key, Observed, Transaction};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::nft::sweep::Entry;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_GETGEN, NFT_MSG_GETRULE, NFT_MSG_GETSETELEM, NFTA_OBJ_TABLE, NFTA_SET_ELEM_LIST_SET,
+    NFTA_SET_ELEM_LIST_TABLE,
+};
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_NFTABLES;
+use ferrovia_netlink::{
+    self as netlink, Message, Protocol, Refusal, Socket, Writer, messages, nfnetlink,
+};
 
 pub use applier::{Connection, NftApplier};
 pub use error::{Error, Failure};
@@ -36,8 +43,9 @@ pub(crate) use owner::Claim;
 pub use rehearse::Rehearsal;
 
 use self::encode::Batch;
-use self::uapi::msg;
-use crate::netlink::{self, Message, Protocol, Refusal, Socket, Writer, messages};
+
+/// The name of the counter expression.
+const COUNTER: &str = "counter";
 
 /// How often a read is started anew because someone committed meanwhile.
 const ATTEMPTS: usize = 4;
@@ -143,7 +151,7 @@ impl Nft {
                 Ok(observed) => last = Some(observed),
             }
         }
-        last.ok_or_else(|| failed("read the ruleset")(netlink::Error::KeepsChanging))
+        last.ok_or_else(|| failed("read the ruleset")(netlink::Error::DumpInterrupted))
     }
 
     /// The packets each element of a set has counted.
@@ -179,14 +187,19 @@ impl Nft {
     ) -> Result<Vec<Entry>, Error> {
         let question = |w: &mut Writer| {
             w.raw(&fixed_header(Some(family)));
-            w.text(uapi::element::LIST_TABLE, table);
-            w.text(uapi::element::LIST_SET, set);
+            w.text(NFTA_SET_ELEM_LIST_TABLE, table);
+            w.text(NFTA_SET_ELEM_LIST_SET, set);
         };
         let enough = |entries: &Vec<Entry>| entries.len() >= most;
         // A connection of its own, because a dump that is left in the middle ends only with it.
         let mut nft = Self::open()?;
         nft.socket
-            .dump_loosely(msg::GET_ELEMENT, question, decode::entries, enough)
+            .dump_inconsistent(
+                message_type(NFT_MSG_GETSETELEM),
+                question,
+                decode::entries,
+                enough,
+            )
             .map_err(failed("list elements"))
     }
 
@@ -201,13 +214,13 @@ impl Nft {
     ) -> Result<Vec<(String, u64)>, Error> {
         let question = |w: &mut Writer| {
             w.raw(&fixed_header(Some(family)));
-            w.text(uapi::OBJECT_TABLE, table);
+            w.text(NFTA_OBJ_TABLE, table);
         };
         let each = |all: &mut Vec<_>, message: &Message<'_>| {
             all.extend(decode::rule_counter(message));
         };
         self.socket
-            .dump_loosely(msg::GET_RULE, question, each, |_| false)
+            .dump_inconsistent(message_type(NFT_MSG_GETRULE), question, each, |_| false)
             .map_err(failed("list rules"))
     }
 
@@ -217,8 +230,8 @@ impl Nft {
     /// If the kernel has no nf_tables or the conversation breaks.
     pub fn generation(&mut self) -> Result<u32, Error> {
         self.socket
-            .ask(
-                msg::GET_GENERATION,
+            .query(
+                message_type(NFT_MSG_GETGEN),
                 |w| w.raw(&fixed_header(None)),
                 decode::generation,
             )
@@ -233,7 +246,7 @@ impl Nft {
         self.socket.send(&batch.bytes)?;
         let (mut refusals, mut acknowledged) = (Vec::new(), false);
         // The kernel works inside the sending call: when that returns, all answers are there.
-        while let Some(answers) = self.socket.receive_waiting()? {
+        while let Some(answers) = self.socket.try_receive()? {
             for message in messages(answers) {
                 let number = message.seq.wrapping_sub(batch.first_seq);
                 match Refusal::read(&message) {
@@ -246,7 +259,7 @@ impl Nft {
         if acknowledged || !refusals.is_empty() {
             Ok((refusals, start.elapsed()))
         } else {
-            Err(netlink::Error::Senseless)
+            Err(netlink::Error::UnexpectedReply)
         }
     }
 
@@ -254,7 +267,7 @@ impl Nft {
     fn dump<T: Default>(
         &mut self,
         action: &'static str,
-        kind: u16,
+        message: u8,
         family: Family,
         filter: impl Fn(&mut Writer),
         each: impl FnMut(&mut T, &Message<'_>),
@@ -263,7 +276,9 @@ impl Nft {
             w.raw(&fixed_header(Some(family)));
             filter(w);
         };
-        self.socket.dump(kind, body, each).map_err(failed(action))
+        self.socket
+            .dump(message_type(message), body, each)
+            .map_err(failed(action))
     }
 }
 
@@ -272,8 +287,13 @@ fn failed(action: &'static str) -> impl Fn(netlink::Error) -> Error + Copy {
 }
 
 /// The header of every nf_tables message; no family means all of them.
-fn fixed_header(family: Option<Family>) -> [u8; uapi::HEADER_LEN] {
-    [family.map_or(libc::AF_UNSPEC as u8, family_number), 0, 0, 0]
+fn fixed_header(family: Option<Family>) -> [u8; nfnetlink::HEADER_LEN] {
+    nfnetlink::header(family.map_or(libc::AF_UNSPEC as u8, family_number))
+}
+
+/// The message type of an `NFT_MSG_*`.
+const fn message_type(message: u8) -> u16 {
+    nfnetlink::message_type(NFNL_SUBSYS_NFTABLES, message)
 }
 
 fn family_number(family: Family) -> u8 {

@@ -6,17 +6,25 @@
 mod decode;
 mod encode;
 mod error;
-mod uapi;
 
 use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::ipset::{Kind, Op, Set, SetName};
+use ferrovia_netlink::uapi::ip_set::{
+    IPSET_ATTR_FAMILY, IPSET_ATTR_FLAGS, IPSET_ATTR_PROTOCOL, IPSET_ATTR_PROTOCOL_MIN,
+    IPSET_ATTR_REVISION, IPSET_ATTR_TYPENAME, IPSET_CMD_LIST, IPSET_CMD_PROTOCOL, IPSET_CMD_TYPE,
+    IPSET_ERR_EXIST, IPSET_FLAG_LIST_HEADER,
+};
+use ferrovia_netlink::uapi::netlink::NLA_F_NET_BYTEORDER;
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_IPSET;
+use ferrovia_netlink::{self as netlink, Attr, Attrs, Protocol, Socket, nfnetlink};
 
 use self::encode::Change;
-use self::uapi::{HEADER, VERSION, attr, error as errno, msg};
-use crate::netlink::{self, Attr, Attrs, Protocol, Socket};
 
 pub use error::Error;
+
+/// The version of the protocol that we speak. Kernels since 2.6.39 do; newer ones understand a range.
+const PROTOCOL_VERSION: u8 = 6;
 
 /// Sets by name.
 pub type Sets = BTreeMap<SetName, Set>;
@@ -37,15 +45,18 @@ impl Ipset {
     pub fn open() -> Result<Self, Error> {
         let mut socket = Socket::open(Protocol::Netfilter).map_err(Error::NoIpset)?;
         let (lowest, highest) = socket
-            .ask(msg::PROTOCOL, encode::head, |message| {
-                range(Attrs::of(message, HEADER.len()), attr::PROTOCOL)
+            .query(message_type(IPSET_CMD_PROTOCOL), encode::head, |message| {
+                range(
+                    Attrs::of(message, nfnetlink::HEADER_LEN),
+                    IPSET_ATTR_PROTOCOL,
+                )
             })
             .map_err(Error::NoIpset)?;
-        if !(lowest..=highest).contains(&VERSION) {
+        if !(lowest..=highest).contains(&PROTOCOL_VERSION) {
             return Err(Error::Version {
                 lowest,
                 highest,
-                ours: VERSION,
+                ours: PROTOCOL_VERSION,
             });
         }
         Ok(Self {
@@ -72,7 +83,7 @@ impl Ipset {
         let mut refused = refused.map_err(failed("change sets"))?;
         let mut idle = Vec::new();
         refused.retain(|(at, refusal)| {
-            let is_idle = refusal.errno == errno::NOTHING_TO_DO;
+            let is_idle = refusal.errno == IPSET_ERR_EXIST;
             idle.extend(is_idle.then_some(*at));
             !is_idle
         });
@@ -85,7 +96,7 @@ impl Ipset {
                     refusal,
                     others,
                 }),
-                None => Err(failed("change sets")(netlink::Error::Senseless)),
+                None => Err(failed("change sets")(netlink::Error::UnexpectedReply)),
             },
         }
     }
@@ -96,7 +107,7 @@ impl Ipset {
     /// If they cannot be read.
     pub fn list(&mut self) -> Result<Sets, Error> {
         self.socket
-            .dump(msg::LIST, encode::head, decode::collect)
+            .dump(message_type(IPSET_CMD_LIST), encode::head, decode::collect)
             .map_err(failed("read sets"))
     }
 
@@ -107,10 +118,13 @@ impl Ipset {
     pub fn sizes(&mut self) -> Result<BTreeMap<SetName, usize>, Error> {
         self.socket
             .dump(
-                msg::LIST,
+                message_type(IPSET_CMD_LIST),
                 |w| {
                     encode::head(w);
-                    w.be32(attr::FLAGS | uapi::NET_ORDER, uapi::HEADERS_ONLY);
+                    w.be32(
+                        IPSET_ATTR_FLAGS | NLA_F_NET_BYTEORDER,
+                        IPSET_FLAG_LIST_HEADER,
+                    );
                 },
                 |sizes: &mut BTreeMap<_, _>, message| {
                     sizes.extend(decode::head(message).map(|head| (head.name, head.count)));
@@ -130,14 +144,19 @@ impl Ipset {
             Kind::Ip(_) | Kind::Port => 0,
             Kind::IpPort(_) | Kind::IpPortIp(_) | Kind::IpPortNet(_) => 1,
         };
-        let asked = self.socket.ask(
-            msg::TYPE,
+        let asked = self.socket.query(
+            message_type(IPSET_CMD_TYPE),
             |w| {
                 encode::head(w);
-                w.text(attr::TYPE, kind.type_name());
-                w.bytes(attr::FAMILY, &[encode::family_number(kind)]);
+                w.text(IPSET_ATTR_TYPENAME, kind.type_name());
+                w.bytes(IPSET_ATTR_FAMILY, &[encode::family_number(kind)]);
             },
-            |message| range(Attrs::of(message, HEADER.len()), attr::REVISION),
+            |message| {
+                range(
+                    Attrs::of(message, nfnetlink::HEADER_LEN),
+                    IPSET_ATTR_REVISION,
+                )
+            },
         );
         let (lowest, highest) = asked.map_err(|cause| Error::NoKind {
             kind: kind.type_name(),
@@ -149,11 +168,17 @@ impl Ipset {
     }
 }
 
-/// The lowest and highest of something that the kernel understands.
+/// The lowest and highest protocol version or revision that the kernel understands. `IPSET_ATTR_PROTOCOL_MIN` and `IPSET_ATTR_REVISION_MIN`
+/// are the same number.
 fn range(attrs: Attrs<'_>, highest: u16) -> Option<(u8, u8)> {
     let highest = attrs.get(highest)?.u8()?;
-    let lowest = attrs.get(attr::LOWEST).and_then(Attr::u8);
+    let lowest = attrs.get(IPSET_ATTR_PROTOCOL_MIN).and_then(Attr::u8);
     Some((lowest.unwrap_or(highest), highest))
+}
+
+/// The message type of an `IPSET_CMD_*`.
+const fn message_type(command: u8) -> u16 {
+    nfnetlink::message_type(NFNL_SUBSYS_IPSET, command)
 }
 
 fn failed(action: &'static str) -> impl FnOnce(netlink::Error) -> Error {
@@ -168,7 +193,10 @@ pub(crate) fn read_hostile(messages: netlink::Messages<'_>) -> usize {
     for message in messages {
         heads += usize::from(decode::head(&message).is_some());
         decode::collect(&mut sets, &message);
-        range(Attrs::of(&message, HEADER.len()), attr::REVISION);
+        range(
+            Attrs::of(&message, nfnetlink::HEADER_LEN),
+            IPSET_ATTR_REVISION,
+        );
     }
     heads + sets.values().map(|set| set.entries.len()).sum::<usize>()
 }

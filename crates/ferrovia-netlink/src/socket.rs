@@ -1,6 +1,4 @@
-//! The socket: system calls, and the only unsafe code of this module.
-//!
-//! What is said over it is in [`exchange`](super::exchange) and in the families' own modules.
+//! The socket: system calls, and the only unsafe code of this crate.
 #![allow(
     unsafe_code,
     reason = "system calls on netlink sockets; every block says why it is sound"
@@ -11,37 +9,36 @@ use std::mem::{size_of, size_of_val, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use super::Error;
+use crate::Error;
 
 /// Longer than any datagram the kernel builds for a dump (32 KiB) or a notification.
 const BUFFER_LEN: usize = 64 << 10;
-/// Room for answers and notifications that we have not read yet.
-const RECEIVE_ROOM: libc::c_int = 8 << 20;
-/// The kernel answers within the sending call, or at once; this only keeps a bug from hanging the
-/// daemon.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Receive buffer of the socket, for replies and notifications that have not been read yet.
+const RECEIVE_BUFFER_LEN: libc::c_int = 8 << 20;
+/// The kernel replies within the sending call or immediately after it, so the timeout only prevents a bug from blocking the daemon.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A netlink family.
+/// The protocol of a netlink socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Addresses, links, routes.
+    /// `NETLINK_ROUTE`: addresses, links, routes.
     Route = libc::NETLINK_ROUTE as isize,
-    /// nf_tables, connection tracking, ipset.
+    /// `NETLINK_NETFILTER`: nf_tables, connection tracking, ipset.
     Netfilter = libc::NETLINK_NETFILTER as isize,
-    /// Families that are known by name, IPVS among them.
+    /// `NETLINK_GENERIC`: families that are registered by name, IPVS among them.
     Generic = libc::NETLINK_GENERIC as isize,
 }
 
-/// An open netlink socket with a port of its own.
+/// An open netlink socket.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     port: u32,
     seq: u32,
-    send_room: usize,
-    /// An answer was given up in the middle. Until all that waits has been read, the kernel tells nothing more if it had no room for
-    /// something, and begins no other dump.
-    is_behind: bool,
+    send_buffer_len: usize,
+    /// An overrun or truncated reply was given up. Until the receive buffer is empty, the kernel drops further messages and starts no other
+    /// dump.
+    must_drain: bool,
     buffer: Box<[u8]>,
 }
 
@@ -49,13 +46,13 @@ impl Socket {
     /// Opens a socket in the calling thread's network namespace.
     ///
     /// # Errors
-    /// If the kernel lacks the family, or a system call fails.
+    /// If the kernel lacks the protocol, or a system call fails.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol as libc::c_int) };
         check("open a netlink socket", fd)?;
-        // SAFETY: the descriptor was just opened and belongs to nobody else.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let port = bind(&fd)?;
         let buffer = vec![0; BUFFER_LEN].into_boxed_slice();
@@ -63,39 +60,37 @@ impl Socket {
             fd,
             port,
             seq: 1,
-            send_room: 0,
-            is_behind: false,
+            send_buffer_len: 0,
+            must_drain: false,
             buffer,
         };
         socket.set_options()?;
         Ok(socket)
     }
 
-    /// The port the kernel gave us: what notifications about our own doing carry.
+    /// The port id that the kernel assigned. Notifications about changes made over this socket carry it.
     pub fn port_id(&self) -> u32 {
         self.port
     }
 
-    /// The sequence number for the next message.
     pub fn next_seq(&self) -> u32 {
         self.seq
     }
 
-    /// Counts messages that were written with numbers from [`Self::next_seq`] on.
+    /// Skips sequence numbers that messages were written with, starting at [`Self::next_seq`].
     pub fn skip_seqs(&mut self, count: u32) {
         self.seq = self.seq.wrapping_add(count);
     }
 
-    /// Sends messages in one datagram: for nf_tables, one transaction. What is left of an answer that could not be read to its end is thrown
-    /// away first.
+    /// Sends messages in one datagram, which nf_tables takes as one transaction. The rest of a reply that was given up is discarded first.
     ///
     /// # Errors
-    /// If the kernel does not take them. Refusals come as answers instead.
+    /// If the system call fails. Refusals arrive as replies instead.
     pub fn send(&mut self, messages: &[u8]) -> Result<(), Error> {
-        if self.is_behind {
+        if self.must_drain {
             self.drain()?;
         }
-        self.make_send_room(messages.len())?;
+        self.ensure_send_buffer(messages.len())?;
         loop {
             let (data, len) = (messages.as_ptr().cast(), messages.len());
             // SAFETY: pointer and length are those of a live slice.
@@ -107,35 +102,37 @@ impl Socket {
         }
     }
 
-    /// Waits for a datagram of the kernel.
+    /// Waits for a datagram from the kernel.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if none comes, [`Error::Lost`] if there was no room for what came.
+    /// [`Error::TimedOut`] if none arrives, [`Error::Overrun`] if the kernel dropped messages.
     pub fn receive(&mut self) -> Result<&[u8], Error> {
-        let len = self.receive_len(0)?.ok_or(Error::TimedOut(PATIENCE))?;
+        let len = self
+            .receive_len(0)?
+            .ok_or(Error::TimedOut(RECEIVE_TIMEOUT))?;
         Ok(self.buffer.get(..len).unwrap_or_default())
     }
 
-    /// Takes a datagram that is there already; none if there is none.
+    /// Receives a datagram if one has arrived already.
     ///
     /// # Errors
-    /// [`Error::Lost`] if there was no room for what came.
-    pub fn receive_waiting(&mut self) -> Result<Option<&[u8]>, Error> {
+    /// [`Error::Overrun`] if the kernel dropped messages.
+    pub fn try_receive(&mut self) -> Result<Option<&[u8]>, Error> {
         let len = self.receive_len(libc::MSG_DONTWAIT)?;
         Ok(len.and_then(|len| self.buffer.get(..len)))
     }
 
-    /// Throws away all that waits here. After [`Error::Lost`] the kernel drops further news,
-    /// without a word, until this has been done.
+    /// Discards all messages in the receive buffer. After [`Error::Overrun`] the kernel silently drops further messages until the buffer is
+    /// empty.
     ///
     /// # Errors
     /// If a system call fails.
     pub fn drain(&mut self) -> Result<(), Error> {
         loop {
-            match self.receive_waiting() {
-                Ok(Some(_)) | Err(Error::Lost | Error::Truncated) => {}
+            match self.try_receive() {
+                Ok(Some(_)) | Err(Error::Overrun | Error::Truncated) => {}
                 Ok(None) => {
-                    self.is_behind = false;
+                    self.must_drain = false;
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -143,18 +140,18 @@ impl Socket {
         }
     }
 
-    /// Waits without end from now on, as a listener does.
+    /// Lets [`Self::receive`] wait without a timeout, as a listener for notifications does.
     ///
     /// # Errors
     /// If the system call fails.
-    pub fn wait_for_ever(&self) -> Result<(), Error> {
-        self.set_patience(Duration::ZERO)
+    pub fn disable_timeout(&self) -> Result<(), Error> {
+        self.set_receive_timeout(Duration::ZERO)
     }
 
-    /// Hears what the kernel tells a group.
+    /// Subscribes to a multicast group.
     ///
     /// # Errors
-    /// If the kernel does not know the group or we may not hear it.
+    /// If the kernel does not know the group or the process may not join it.
     pub fn join(&self, group: u32) -> Result<(), Error> {
         self.option(
             "join a netlink group",
@@ -164,15 +161,14 @@ impl Socket {
         )
     }
 
-    /// Lets the kernel drop what a certain port caused before it is queued here: news of our own
-    /// doing costs no room and wakes nobody.
+    /// Attaches a filter that drops notifications about changes made by another socket, named by its port id. Such messages take no space in
+    /// the receive buffer and wake no thread.
     ///
     /// # Errors
     /// If the system call fails.
     pub fn ignore_port(&self, port: u32) -> Result<(), Error> {
-        /// Where a message's header has the port. A datagram only holds messages that one request
-        /// caused, so the first one tells.
-        const PORT: u32 = 12;
+        /// The offset of the port id in the message header. All messages of a datagram have the same cause, so the first one decides.
+        const PORT_OFFSET: u32 = 12;
         let step = |code: u32, on_true, on_false, k| libc::sock_filter {
             code: code as u16,
             jt: on_true,
@@ -180,8 +176,13 @@ impl Socket {
             k,
         };
         let mut program = [
-            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, PORT),
-            // The load takes the bytes to be in network order.
+            step(
+                libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+                0,
+                0,
+                PORT_OFFSET,
+            ),
+            // The load converts from network byte order.
             step(
                 libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
                 0,
@@ -191,7 +192,7 @@ impl Socket {
             step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
             step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
         ];
-        // The kernel copies the program, so it need not outlive this call.
+        // The kernel copies the program during the call.
         let filter = libc::sock_fprog {
             len: program.len() as u16,
             filter: program.as_mut_ptr(),
@@ -204,23 +205,23 @@ impl Socket {
         )
     }
 
-    /// Receives into the buffer, and answers with a length that it has; none if nothing came in time.
+    /// Receives into the buffer and returns the length; none if nothing arrived in time.
     fn receive_len(&mut self, flags: libc::c_int) -> Result<Option<usize>, Error> {
         loop {
             match self.receive_once(flags) {
                 Ok((len, true)) if len > self.buffer.len() => {
-                    self.is_behind = true;
+                    self.must_drain = true;
                     return Err(Error::Truncated);
                 }
                 Ok((len, true)) => return Ok(Some(len)),
-                // Someone else than the kernel wrote to us.
+                // Another process sent it.
                 Ok((_, false)) => {}
                 Err(error) => match error.errno() {
                     Some(libc::EINTR) => {}
                     Some(libc::EAGAIN) => return Ok(None),
                     Some(libc::ENOBUFS) => {
-                        self.is_behind = true;
-                        return Err(Error::Lost);
+                        self.must_drain = true;
+                        return Err(Error::Overrun);
                     }
                     _ => return Err(error),
                 },
@@ -228,16 +229,15 @@ impl Socket {
         }
     }
 
-    /// One call: the datagram's length, and whether it is the kernel's.
+    /// One system call: the datagram's length, and whether the kernel sent it.
     fn receive_once(&mut self, flags: libc::c_int) -> Result<(usize, bool), Error> {
         let mut from = kernel_address();
         let mut from_len = size_of_val(&from) as libc::socklen_t;
         let (buffer, len) = (self.buffer.as_mut_ptr().cast(), self.buffer.len());
-        // MSG_TRUNC makes the call answer with the datagram's true length.
+        // With MSG_TRUNC the call returns the length before truncation.
         let flags = flags | libc::MSG_TRUNC;
         let from_ptr = (&raw mut from).cast();
-        // SAFETY: buffer and address are live and writable for the lengths given; no more than that
-        // is written, whatever is answered.
+        // SAFETY: buffer and address are live and writable for the lengths given; no more than that is written, whatever is returned.
         let received = unsafe {
             libc::recvfrom(
                 self.fd.as_raw_fd(),
@@ -253,28 +253,27 @@ impl Socket {
     }
 
     fn set_options(&self) -> Result<(), Error> {
-        // Refusals with the kernel's own words, and without a copy of a request that may be
-        // megabytes long.
+        // Error replies with the kernel's message, and without a copy of a request that may be megabytes long.
         self.option(
-            "ask for error messages",
+            "enable extended acknowledgements",
             libc::SOL_NETLINK,
             libc::NETLINK_EXT_ACK,
             &1,
         )?;
         self.option(
-            "ask for short errors",
+            "enable capped acknowledgements",
             libc::SOL_NETLINK,
             libc::NETLINK_CAP_ACK,
             &1,
         )?;
-        // Without the right to more, the system's limit must do: reading works either way.
+        // Without CAP_NET_ADMIN the system's limit applies, which is enough for reading.
         let force = libc::SO_RCVBUFFORCE;
         if self
             .option(
                 "set the receive buffer",
                 libc::SOL_SOCKET,
                 force,
-                &RECEIVE_ROOM,
+                &RECEIVE_BUFFER_LEN,
             )
             .is_err()
         {
@@ -282,35 +281,39 @@ impl Socket {
                 "set the receive buffer",
                 libc::SOL_SOCKET,
                 libc::SO_RCVBUF,
-                &RECEIVE_ROOM,
+                &RECEIVE_BUFFER_LEN,
             )?;
         }
-        self.set_patience(PATIENCE)
+        self.set_receive_timeout(RECEIVE_TIMEOUT)
     }
 
-    fn set_patience(&self, patience: Duration) -> Result<(), Error> {
+    fn set_receive_timeout(&self, timeout: Duration) -> Result<(), Error> {
         // SAFETY: a timeval is two plain numbers; all zeroes is a valid one.
         let mut time: libc::timeval = unsafe { zeroed() };
-        time.tv_sec = patience.as_secs() as _;
-        self.option("set a time-out", libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)
+        time.tv_sec = timeout.as_secs() as _;
+        self.option(
+            "set the receive timeout",
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            &time,
+        )
     }
 
-    /// The kernel takes a datagram only if it fits into the send buffer, and a transaction must be
-    /// one datagram.
-    fn make_send_room(&mut self, len: usize) -> Result<(), Error> {
+    /// The kernel accepts a datagram only if it fits into the send buffer, and a transaction is one datagram.
+    fn ensure_send_buffer(&mut self, len: usize) -> Result<(), Error> {
         const DEFAULT: usize = 64 << 10;
-        if len <= self.send_room.max(DEFAULT) {
+        if len <= self.send_buffer_len.max(DEFAULT) {
             return Ok(());
         }
-        // The kernel doubles the figure, so one that large is as much as it can be told.
+        // The kernel doubles the value, so this is the largest one that does not overflow.
         let room = libc::c_int::try_from(len).unwrap_or(libc::c_int::MAX / 2);
         self.option(
-            "make room for a transaction",
+            "set the send buffer",
             libc::SOL_SOCKET,
             libc::SO_SNDBUFFORCE,
             &room,
         )?;
-        self.send_room = len;
+        self.send_buffer_len = len;
         Ok(())
     }
 
@@ -323,16 +326,14 @@ impl Socket {
     ) -> Result<(), Error> {
         let value: *const T = value;
         let len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the pointer is to a live value of the length given, the kernel checks that length
-        // against the option, and the one value that itself has a pointer is the caller's filter,
-        // whose program is alive.
+        // SAFETY: the pointer is to a live value of the length given, and the kernel checks that length against the option. The only value
+        // that contains a pointer is the caller's filter, whose program is alive.
         let set = unsafe { libc::setsockopt(self.fd.as_raw_fd(), level, name, value.cast(), len) };
         check(action, set)
     }
 }
 
-/// Lets the kernel choose a port. Others in this process may have sockets too, so the process id,
-/// which many use, is not ours to take.
+/// Binds to a port id that the kernel chooses. Other sockets of this process may use the process id.
 fn bind(fd: &OwnedFd) -> Result<u32, Error> {
     let mut address = kernel_address();
     let mut len = size_of_val(&address) as libc::socklen_t;
@@ -342,11 +343,11 @@ fn bind(fd: &OwnedFd) -> Result<u32, Error> {
     // SAFETY: address and length are live and writable.
     let named =
         unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut address).cast(), &raw mut len) };
-    check("ask for a socket's port", named)?;
+    check("read the port id of a netlink socket", named)?;
     Ok(address.nl_pid)
 }
 
-/// Port 0: the kernel as a peer, "choose one" when binding.
+/// Port id 0: the kernel as a peer, or "choose one" when binding.
 fn kernel_address() -> libc::sockaddr_nl {
     // SAFETY: a sockaddr_nl is plain numbers; all zeroes is a valid one.
     let mut address: libc::sockaddr_nl = unsafe { zeroed() };
@@ -354,62 +355,63 @@ fn kernel_address() -> libc::sockaddr_nl {
     address
 }
 
-/// A system call's result, or the error it left behind.
+/// Converts the result of a system call.
 fn check<T: TryInto<i64>>(action: &'static str, result: T) -> Result<(), Error> {
     match result.try_into() {
-        Ok(..0) => Err(call(action, io::Error::last_os_error())),
+        Ok(..0) => Err(Error::Syscall {
+            action,
+            cause: io::Error::last_os_error(),
+        }),
         _ => Ok(()),
     }
-}
-
-fn call(action: &'static str, cause: io::Error) -> Error {
-    Error::Call { action, cause }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Header, Writer, flags};
-    use crate::rtnetlink::{link, msg};
+    use crate::rtnetlink::link_header;
+    use crate::uapi::if_link::IFLA_IFNAME;
+    use crate::uapi::netlink::NLM_F_REQUEST;
+    use crate::uapi::rtnetlink::RTM_GETLINK;
+    use crate::{Header, Writer};
 
-    /// A question for a link that is not there, which is answered by a refusal.
-    fn not_there(w: &mut Writer) {
-        w.raw(&link::header(0, 0));
-        w.text(link::NAME, "not-there");
+    /// A request for a link that does not exist, which the kernel refuses.
+    fn missing_link(w: &mut Writer) {
+        w.raw(&link_header(0, 0));
+        w.text(IFLA_IFNAME, "not-there");
     }
 
-    /// The same again and again.
-    fn questions(socket: &mut Socket, count: u32) -> Vec<u8> {
+    fn many_requests(socket: &mut Socket, count: u32) -> Vec<u8> {
         let mut writer = Writer::new();
         for number in 0..count {
             let header = Header {
-                kind: msg::GET_LINK,
-                flags: flags::REQUEST,
+                kind: RTM_GETLINK,
+                flags: NLM_F_REQUEST,
                 seq: socket.next_seq().wrapping_add(number),
             };
-            writer.message(header, not_there);
+            writer.message(header, missing_link);
         }
         socket.skip_seqs(count);
         writer.finish().unwrap()
     }
 
     #[test]
-    fn a_question_is_answered_after_answers_were_lost() {
+    fn query_succeeds_after_an_overrun() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let small: libc::c_int = 4096;
         socket
             .option("", libc::SOL_SOCKET, libc::SO_RCVBUF, &small)
             .unwrap();
-        let many = questions(&mut socket, 500);
+        let many = many_requests(&mut socket, 500);
         socket.send(&many).unwrap();
-        let lost = loop {
+        let overrun = loop {
             match socket.receive() {
                 Ok(_) => {}
                 Err(error) => break error,
             }
         };
-        assert!(matches!(lost, Error::Lost), "{lost}");
-        let refused = socket.ask(msg::GET_LINK, not_there, |_| Some(()));
+        assert!(matches!(overrun, Error::Overrun), "{overrun}");
+        let refused = socket.query(RTM_GETLINK, missing_link, |_| Some(()));
         let refused = refused.unwrap_err();
         assert_eq!(refused.errno(), Some(libc::ENODEV), "{refused}");
     }

@@ -1,81 +1,83 @@
-//! Questions and answers over a [`Socket`].
+//! Requests and their replies over a [`Socket`].
 
-use super::{Error, Header, Message, Refusal, Socket, Writer, control, flags, messages};
+use crate::uapi::netlink::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+};
+use crate::{Error, Header, Message, Refusal, Socket, Writer, messages};
 
-/// How often a dump is started anew because something changed under it.
-const ATTEMPTS: usize = 8;
+/// How often a dump is attempted while the data changes.
+const DUMP_ATTEMPTS: usize = 8;
 
-/// What came of a dump.
+/// The outcome of one attempt to dump.
 enum Dump<T> {
-    /// All of it belongs together.
     Consistent(T),
-    /// Something, perhaps something else, changed meanwhile.
+    /// Complete, but some object of the subsystem changed during the dump.
     Interrupted(T),
-    /// The kernel gave up in the middle.
-    Broken,
+    /// The kernel aborted the dump.
+    Aborted,
 }
 
 impl Socket {
-    /// Asks one question that is answered by one message, which `read` looks at.
+    /// Sends a request that the kernel answers with one message, which `read` decodes.
     ///
     /// # Errors
-    /// If the kernel refuses, or the answer is not one.
-    pub fn ask<T>(
+    /// If the kernel refuses, or `read` cannot decode the reply.
+    pub fn query<T>(
         &mut self,
         kind: u16,
         body: impl FnOnce(&mut Writer),
         read: impl Fn(&Message<'_>) -> Option<T>,
     ) -> Result<T, Error> {
-        let seq = self.put(
+        let seq = self.send_message(
             Header {
                 kind,
-                flags: flags::REQUEST,
+                flags: NLM_F_REQUEST,
                 seq: 0,
             },
             body,
         )?;
         loop {
-            // An earlier question that was given up may still be answered; that is not for us.
-            let Some(answer) = messages(self.receive()?).find(|message| message.seq == seq) else {
+            // Replies to an earlier request that was given up may still arrive.
+            let Some(reply) = messages(self.receive()?).find(|message| message.seq == seq) else {
                 continue;
             };
-            if let Some(Err(refusal)) = Refusal::read(&answer) {
+            if let Some(Err(refusal)) = Refusal::read(&reply) {
                 return Err(Error::Refused(refusal));
             }
-            return read(&answer).ok_or(Error::Senseless);
+            return read(&reply).ok_or(Error::UnexpectedReply);
         }
     }
 
-    /// Asks for one change and waits for the kernel's word on it.
+    /// Sends a request and waits until the kernel acknowledges it.
     ///
     /// # Errors
-    /// If the kernel refuses, or the conversation breaks.
-    pub(crate) fn request(
+    /// If the kernel refuses, or the socket fails.
+    pub fn request(
         &mut self,
         kind: u16,
-        how: u16,
+        flags: u16,
         body: impl FnOnce(&mut Writer),
     ) -> Result<(), Error> {
         let header = Header {
             kind,
-            flags: flags::REQUEST | flags::ACK | how,
+            flags: NLM_F_REQUEST | NLM_F_ACK | flags,
             seq: 0,
         };
-        let seq = self.put(header, body)?;
+        let seq = self.send_message(header, body)?;
         loop {
-            let answer = messages(self.receive()?).find(|message| message.seq == seq);
-            if let Some(word) = answer.and_then(|answer| Refusal::read(&answer)) {
-                return word.map_err(Error::Refused);
+            let reply = messages(self.receive()?).find(|message| message.seq == seq);
+            if let Some(result) = reply.and_then(|reply| Refusal::read(&reply)) {
+                return result.map_err(Error::Refused);
             }
         }
     }
 
-    /// Asks one question that is answered by any number of messages, which `each` folds into a value, and then by an end or a refusal. What
-    /// was answered before a refusal stands.
+    /// Sends a request that the kernel answers with any number of messages, which `each` folds into a value, and then with an
+    /// acknowledgement or a refusal. Messages before a refusal count.
     ///
     /// # Errors
-    /// If the conversation breaks.
-    pub fn ask_each<T: Default>(
+    /// If the socket fails.
+    pub fn query_each<T: Default>(
         &mut self,
         kind: u16,
         body: impl FnOnce(&mut Writer),
@@ -83,10 +85,10 @@ impl Socket {
     ) -> Result<(T, Result<(), Refusal>), Error> {
         let header = Header {
             kind,
-            flags: flags::REQUEST | flags::ACK,
+            flags: NLM_F_REQUEST | NLM_F_ACK,
             seq: 0,
         };
-        let seq = self.put(header, body)?;
+        let seq = self.send_message(header, body)?;
         let mut all = T::default();
         loop {
             for message in messages(self.receive()?).filter(|message| message.seq == seq) {
@@ -98,13 +100,13 @@ impl Socket {
         }
     }
 
-    /// Asks for all there is of something; `each` folds the messages into a value.
+    /// Dumps all objects of a kind; `each` folds the messages into a value.
     ///
-    /// The kernel marks an answer during which *anything* of the subsystem changed. Such a dump is started anew a few times; where others
-    /// never stop writing, the last answer is taken as it is, because what nobody touched is right all the same.
+    /// The kernel marks a dump during which *anything* of the subsystem changed (`NLM_F_DUMP_INTR`). Such a dump is repeated a few times. If
+    /// other processes never stop writing, the last one is returned as it is: objects that did not change are correct in it.
     ///
     /// # Errors
-    /// If the kernel refuses, or cannot give a whole answer.
+    /// If the kernel refuses, or aborts every attempt.
     pub fn dump<T: Default>(
         &mut self,
         kind: u16,
@@ -112,22 +114,22 @@ impl Socket {
         mut each: impl FnMut(&mut T, &Message<'_>),
     ) -> Result<T, Error> {
         let mut last = None;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..DUMP_ATTEMPTS {
             match self.dump_once(kind, &body, &mut each)? {
                 Dump::Consistent(all) => return Ok(all),
                 Dump::Interrupted(all) => last = Some(all),
-                Dump::Broken => {}
+                Dump::Aborted => {}
             }
         }
-        last.ok_or(Error::KeepsChanging)
+        last.ok_or(Error::DumpInterrupted)
     }
 
-    /// The same, taken as it comes: for large answers that need not belong together, under which something nearly always changes.
-    /// `enough` can end it early; the socket is of no use after that.
+    /// Like [`Self::dump`] with a single attempt that may be inconsistent, for large dumps during which something nearly always changes.
+    /// It stops early when `enough` says so; the socket cannot be used after that.
     ///
     /// # Errors
-    /// If the kernel refuses, or gives up in the middle.
-    pub fn dump_loosely<T: Default>(
+    /// If the kernel refuses, or aborts the dump.
+    pub fn dump_inconsistent<T: Default>(
         &mut self,
         kind: u16,
         body: impl FnOnce(&mut Writer),
@@ -136,7 +138,7 @@ impl Socket {
     ) -> Result<T, Error> {
         match self.dump_until(kind, body, &mut each, enough)? {
             Dump::Consistent(all) | Dump::Interrupted(all) => Ok(all),
-            Dump::Broken => Err(Error::KeepsChanging),
+            Dump::Aborted => Err(Error::DumpInterrupted),
         }
     }
 
@@ -156,10 +158,10 @@ impl Socket {
         each: &mut impl FnMut(&mut T, &Message<'_>),
         enough: impl Fn(&T) -> bool,
     ) -> Result<Dump<T>, Error> {
-        let seq = self.put(
+        let seq = self.send_message(
             Header {
                 kind,
-                flags: flags::REQUEST | flags::DUMP,
+                flags: NLM_F_REQUEST | NLM_F_DUMP,
                 seq: 0,
             },
             body,
@@ -168,17 +170,17 @@ impl Socket {
         let mut interrupted = false;
         loop {
             for message in messages(self.receive()?).filter(|message| message.seq == seq) {
-                interrupted |= message.flags & flags::DUMP_INTR != 0;
+                interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
                 if let Some(Err(refusal)) = Refusal::read(&message) {
                     return match refusal.errno {
-                        libc::EINTR => Ok(Dump::Broken),
+                        libc::EINTR => Ok(Dump::Aborted),
                         _ => Err(Error::Refused(refusal)),
                     };
                 }
                 match message.kind {
-                    control::DONE if interrupted => return Ok(Dump::Interrupted(all)),
-                    control::DONE => return Ok(Dump::Consistent(all)),
-                    control::ERROR => {}
+                    NLMSG_DONE if interrupted => return Ok(Dump::Interrupted(all)),
+                    NLMSG_DONE => return Ok(Dump::Consistent(all)),
+                    NLMSG_ERROR => {}
                     _ => each(&mut all, &message),
                 }
             }
@@ -188,8 +190,12 @@ impl Socket {
         }
     }
 
-    /// Sends one message under a fresh sequence number, which is returned.
-    fn put(&mut self, header: Header, body: impl FnOnce(&mut Writer)) -> Result<u32, Error> {
+    /// Sends one message and returns its sequence number.
+    fn send_message(
+        &mut self,
+        header: Header,
+        body: impl FnOnce(&mut Writer),
+    ) -> Result<u32, Error> {
         let seq = self.next_seq();
         self.skip_seqs(1);
         let mut writer = Writer::with_capacity(256);

@@ -1,27 +1,26 @@
 //! Reading messages and attributes out of bytes that are not trusted.
 //!
-//! Whatever the bytes are, nothing here panics or reads beyond them: an iterator ends where a
-//! length makes no sense. Meaning is left to the families.
+//! Nothing here panics or reads beyond the bytes, whatever they are: an iterator ends at the first invalid length.
 
 use std::net::IpAddr;
 
-/// One message, borrowed from the buffer it was received in.
+/// One message, borrowed from the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is, numbered by its family.
+    /// `nlmsg_type`
     pub kind: u16,
-    /// How it is meant.
+    /// `NLM_F_*`
     pub flags: u16,
-    /// The request it answers.
+    /// The sequence number of the request.
     pub seq: u32,
-    /// The port of the socket whose request caused it.
+    /// The port id of the socket whose request caused this message.
     pub port: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
 impl Message<'_> {
-    /// Length of a message's own header.
+    /// Length of `struct nlmsghdr`.
     pub const HEADER_LEN: usize = 16;
 }
 
@@ -43,7 +42,7 @@ impl<'a> Iterator for Messages<'a> {
         let len = u32::from_ne_bytes(*self.rest.first_chunk()?) as usize;
         let message = self.rest.get(..len)?;
         let (header, body) = message.split_at_checked(Message::HEADER_LEN)?;
-        self.rest = behind(self.rest, len);
+        self.rest = after(self.rest, len);
         Some(Message {
             kind: u16::from_ne_bytes(chunk(header, 4)?),
             flags: u16::from_ne_bytes(chunk(header, 6)?),
@@ -54,19 +53,18 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Iterates over attributes that stand one behind the other.
+/// Iterates over consecutive attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Attrs<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Attrs<'a> {
-    /// Reads these bytes as attributes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// The attributes of a message behind its family's fixed header.
+    /// The attributes of a message after its family's fixed header.
     pub fn of(message: &Message<'a>, header_len: usize) -> Self {
         Self::new(message.body.get(header_len..).unwrap_or_default())
     }
@@ -81,53 +79,48 @@ impl<'a> Iterator for Attrs<'a> {
     type Item = Attr<'a>;
 
     fn next(&mut self) -> Option<Attr<'a>> {
-        /// The two highest bits of the kind say how the value is coded, not what it is.
-        const KIND: u16 = 0x3fff;
         let len = usize::from(u16::from_ne_bytes(chunk(self.rest, 0)?));
-        let kind = u16::from_ne_bytes(chunk(self.rest, 2)?) & KIND;
+        let kind = u16::from_ne_bytes(chunk(self.rest, 2)?) & libc::NLA_TYPE_MASK as u16;
         let value = self.rest.get(4..len)?;
-        self.rest = behind(self.rest, len);
+        self.rest = after(self.rest, len);
         Some(Attr { kind, value })
     }
 }
 
-/// One attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr<'a> {
-    /// What it is.
+    /// `nla_type` without the flags in its two highest bits.
     pub kind: u16,
-    /// Its bytes.
     pub value: &'a [u8],
 }
 
 impl<'a> Attr<'a> {
-    /// The attributes inside.
     pub fn nested(self) -> Attrs<'a> {
         Attrs::new(self.value)
     }
 
-    /// A string, without the terminating zero.
+    /// A string without its terminating zero.
     pub fn text(self) -> Option<&'a str> {
         let bytes = self.value.strip_suffix(&[0]).unwrap_or(self.value);
         std::str::from_utf8(bytes).ok()
     }
 
-    /// A byte.
+    /// The first byte.
     pub fn u8(self) -> Option<u8> {
         self.value.first().copied()
     }
 
-    /// A 16-bit number in the host's byte order.
+    /// A number in host byte order.
     pub fn u16(self) -> Option<u16> {
         self.value.try_into().ok().map(u16::from_ne_bytes)
     }
 
-    /// A 16-bit number in network byte order.
+    /// A number in network byte order.
     pub fn be16(self) -> Option<u16> {
         self.value.try_into().ok().map(u16::from_be_bytes)
     }
 
-    /// A 64-bit number in the host's byte order.
+    /// A number in host byte order.
     pub fn u64(self) -> Option<u64> {
         self.value.try_into().ok().map(u64::from_ne_bytes)
     }
@@ -141,24 +134,24 @@ impl<'a> Attr<'a> {
         }
     }
 
-    /// A 32-bit number in the host's byte order.
+    /// A number in host byte order.
     pub fn u32(self) -> Option<u32> {
         self.value.try_into().ok().map(u32::from_ne_bytes)
     }
 
-    /// A 32-bit number in network byte order.
+    /// A number in network byte order.
     pub fn be32(self) -> Option<u32> {
         self.value.try_into().ok().map(u32::from_be_bytes)
     }
 
-    /// A 64-bit number in network byte order.
+    /// A number in network byte order.
     pub fn be64(self) -> Option<u64> {
         self.value.try_into().ok().map(u64::from_be_bytes)
     }
 }
 
-/// What follows `len` bytes and their padding; the padding of the last one may be missing.
-fn behind(bytes: &[u8], len: usize) -> &[u8] {
+/// The bytes after the first `len` and their padding, which may be missing at the end.
+fn after(bytes: &[u8], len: usize) -> &[u8] {
     bytes.get(len.next_multiple_of(4)..).unwrap_or_default()
 }
 
@@ -171,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_that_make_no_sense_end_the_reading() {
+    fn iteration_ends_at_an_invalid_length() {
         for len in [0_u16, 1, 3, 9, u16::MAX] {
             let mut bytes = [8, 0, 1, 0, 1, 2, 3, 4].to_vec();
             bytes.extend(len.to_ne_bytes());
@@ -188,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_attribute_need_not_be_padded() {
+    fn last_attribute_may_lack_padding() {
         let bytes = [5, 0, 1, 0x80, 0xaa, 0, 0, 0, 5, 0, 2, 0x40, 0xbb];
         let read: Vec<_> = Attrs::new(&bytes)
             .map(|attr| (attr.kind, attr.u8()))
@@ -197,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_another_length_is_none() {
+    fn number_of_another_length_is_none() {
         let attr = Attr {
             kind: 1,
             value: &[1, 2, 3],

@@ -1,78 +1,71 @@
-//! What can go wrong between us and the kernel.
+//! Errors of sockets and requests.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::time::Duration;
 
-use super::{Message, TooLong, control, flags};
+use crate::uapi::netlink::{
+    NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSG_ERROR, NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS,
+};
+use crate::{AttributeTooLong, Attrs, Message};
 
-/// A conversation with the kernel failed.
+/// A netlink request or socket failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A system call failed.
     #[error("cannot {action}: {cause}")]
-    Call {
-        /// What was tried.
+    Syscall {
         action: &'static str,
-        /// What the system said.
         cause: io::Error,
     },
-    /// The kernel understood and said no.
+    /// The kernel replied with an error code.
     #[error("{0}")]
     Refused(Refusal),
-    /// The kernel should have answered by now.
-    #[error("the kernel did not answer within {0:?}")]
+    #[error("the kernel did not reply within {0:?}")]
     TimedOut(Duration),
-    /// More was sent to us than we could hold; what it was is unknown.
-    #[error("messages of the kernel were lost")]
-    Lost,
+    /// `ENOBUFS`: the receive buffer was full, and the kernel dropped an unknown number of messages.
+    #[error("the netlink receive buffer overflowed and messages from the kernel were lost")]
+    Overrun,
     /// A datagram was longer than any the kernel should send.
-    #[error("a message of the kernel was cut short")]
+    #[error("a message from the kernel was truncated")]
     Truncated,
-    /// An answer came, but not one to the question.
-    #[error("the kernel's answer makes no sense")]
-    Senseless,
-    /// What is being read was changed by someone else every time we tried.
-    #[error("it kept changing while it was read")]
-    KeepsChanging,
-    /// What was to be sent cannot be put into a message.
+    #[error("the kernel sent an unexpected reply")]
+    UnexpectedReply,
+    /// Other processes changed the data during every attempt to dump it.
+    #[error("the data changed during every attempt to read it")]
+    DumpInterrupted,
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    AttributeTooLong(#[from] AttributeTooLong),
 }
 
 impl Error {
-    /// The system's error number, if there is one.
+    /// The error number of the system call or of the kernel's reply.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Call { cause, .. } => cause.raw_os_error(),
+            Self::Syscall { cause, .. } => cause.raw_os_error(),
             Self::Refused(refusal) => Some(refusal.errno),
             _ => None,
         }
     }
 }
 
-/// The kernel's "no" to one message.
+/// The error code in the kernel's reply to one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The error number, positive.
+    /// Positive.
     pub errno: i32,
-    /// The kernel's own words, where it has any.
+    /// `NLMSGERR_ATTR_MSG`.
     pub message: Option<String>,
-    /// Where in the refused message the attribute stands that the kernel did not like.
+    /// `NLMSGERR_ATTR_OFFS`: the offset, in the refused message, of the invalid attribute.
     pub offset: Option<usize>,
 }
 
 impl Refusal {
-    /// Attributes of an answer.
-    const MESSAGE: u16 = 1;
-    const OFFSET: u16 = 2;
-
-    /// Reads an answer: none if the message is not one, `Ok` if it is an acknowledgement.
+    /// Reads the result of a request: none if the message carries no result, `Ok` if it is an acknowledgement.
     pub fn read(message: &Message<'_>) -> Option<Result<(), Self>> {
         match message.kind {
-            control::ERROR => {}
-            // A dump that fails half-way says so at its end; older kernels send no number at all.
-            control::DONE if message.body.len() >= 4 => {}
+            NLMSG_ERROR => {}
+            // The end of a dump carries an error code if the dump failed half-way. Older kernels send none.
+            NLMSG_DONE if message.body.len() >= 4 => {}
             _ => return None,
         }
         let (code, rest) = message.body.split_first_chunk()?;
@@ -90,22 +83,21 @@ impl Refusal {
             message: None,
             offset: None,
         };
-        if message.flags & flags::ACK_TLVS == 0 {
+        if message.flags & NLM_F_ACK_TLVS == 0 {
             return refusal;
         }
-        // Behind the number stands the request, whole or only its header, except at the end of a
-        // dump.
+        // The request follows the error code, complete or only its header, except at the end of a dump.
         let skipped = match (message.kind, rest.first_chunk()) {
-            (control::DONE, _) => 0,
-            (_, Some(len)) if message.flags & flags::CAPPED == 0 => {
+            (NLMSG_DONE, _) => 0,
+            (_, Some(len)) if message.flags & NLM_F_CAPPED == 0 => {
                 (u32::from_ne_bytes(*len) as usize).next_multiple_of(4)
             }
             _ => Message::HEADER_LEN,
         };
-        for attr in super::Attrs::new(rest.get(skipped..).unwrap_or_default()) {
+        for attr in Attrs::new(rest.get(skipped..).unwrap_or_default()) {
             match attr.kind {
-                Self::MESSAGE => refusal.message = attr.text().map(str::to_owned),
-                Self::OFFSET => refusal.offset = attr.u32().map(|offset| offset as usize),
+                NLMSGERR_ATTR_MSG => refusal.message = attr.text().map(str::to_owned),
+                NLMSGERR_ATTR_OFFS => refusal.offset = attr.u32().map(|offset| offset as usize),
                 _ => {}
             }
         }
@@ -115,7 +107,7 @@ impl Refusal {
 
 impl Display for Refusal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // The standard library appends the number in brackets, which would only be noise here.
+        // Without the error number that the standard library appends.
         let text = io::Error::from_raw_os_error(self.errno).to_string();
         f.write_str(text.split(" (os error").next().unwrap_or(&text))?;
         match &self.message {
@@ -128,29 +120,28 @@ impl Display for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{Header, Writer, messages};
+    use crate::{Header, Writer, messages};
 
-    /// An answer with the kernel's words and an offset, as it is with or without a copy of the
-    /// request.
-    fn answer(flags: u16, request_len: usize) -> Vec<u8> {
+    /// A reply with message and offset, with or without a copy of the request.
+    fn reply(flags: u16, request_len: usize) -> Vec<u8> {
         let mut writer = Writer::new();
         writer.message(
             Header {
-                kind: control::ERROR,
+                kind: NLMSG_ERROR,
                 flags,
                 seq: 1,
             },
             |w| {
                 w.raw(&(-libc::EEXIST).to_ne_bytes());
                 w.raw(&(request_len as u32).to_ne_bytes());
-                let copied = if flags & flags::CAPPED == 0 {
+                let copied = if flags & NLM_F_CAPPED == 0 {
                     request_len
                 } else {
                     Message::HEADER_LEN
                 };
                 w.raw(&vec![0; copied - 4]);
-                w.text(Refusal::MESSAGE, "already there");
-                w.bytes(Refusal::OFFSET, &40_u32.to_ne_bytes());
+                w.text(NLMSGERR_ATTR_MSG, "already there");
+                w.bytes(NLMSGERR_ATTR_OFFS, &40_u32.to_ne_bytes());
             },
         );
         writer.finish().unwrap()
@@ -163,20 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_reads_as_a_sentence() {
-        let short = read(&answer(flags::CAPPED | flags::ACK_TLVS, 4000));
+    fn refusal_has_the_errno_text_and_the_kernel_message() {
+        let short = read(&reply(NLM_F_CAPPED | NLM_F_ACK_TLVS, 4000));
         assert_eq!(short.to_string(), "File exists (already there)");
         assert_eq!(short.offset, Some(40));
-        assert_eq!(read(&answer(flags::ACK_TLVS, 64)), short);
-        assert_eq!(read(&answer(flags::CAPPED, 64)).to_string(), "File exists");
+        assert_eq!(read(&reply(NLM_F_ACK_TLVS, 64)), short);
+        assert_eq!(read(&reply(NLM_F_CAPPED, 64)).to_string(), "File exists");
     }
 
     #[test]
-    fn an_acknowledgement_is_no_refusal() {
+    fn acknowledgement_is_not_a_refusal() {
         let mut writer = Writer::new();
         writer.message(
             Header {
-                kind: control::ERROR,
+                kind: NLMSG_ERROR,
                 flags: 0,
                 seq: 1,
             },
@@ -184,7 +175,7 @@ mod tests {
         );
         writer.message(
             Header {
-                kind: control::DONE,
+                kind: NLMSG_DONE,
                 flags: 0,
                 seq: 1,
             },
