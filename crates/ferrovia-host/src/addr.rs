@@ -1,8 +1,8 @@
-//! The node's own addresses: read once, and heard of when they change.
+//! The node's own addresses: read once, and monitored for changes.
 //!
-//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: whoever
-//! took them for the node's would serve node ports on them. A device of their own may get thousands of addresses at once, so news of it are
-//! passed over without a further look.
+//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: otherwise node
+//! ports would be served on them. Such a device may get thousands of addresses at once, so its notifications are skipped without a further
+//! look.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub(crate) const IFA_PROTO_SERVICE: u8 = 0x66;
 /// ones: these mean nothing without an interface, so no service can be reached by them.
 ///
 /// # Errors
-/// If the conversation with the kernel breaks.
+/// If the netlink socket fails.
 pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     let mut socket = Socket::open(Protocol::Route)?;
     let passed_over = service_devices(&mut socket)?;
@@ -43,11 +43,11 @@ pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     Ok(addresses)
 }
 
-/// Hears of addresses that come and go.
+/// Monitors addresses that are added and removed.
 #[derive(Debug)]
 pub struct AddressMonitor {
     socket: Socket,
-    /// For questions, so that answers and news do not mix.
+    /// For requests, so that replies and notifications do not mix.
     questions: Socket,
     passed_over: HashSet<u32>,
 }
@@ -70,16 +70,15 @@ impl AddressMonitor {
         })
     }
 
-    /// Waits until an address came, went or may have: the caller reads them all anew.
+    /// Waits until an address came, went or may have: the caller reads them all again.
     ///
     /// # Errors
-    /// If the conversation with the kernel breaks.
+    /// If the netlink socket fails.
     pub fn wait(&mut self) -> Result<(), Error> {
         loop {
             match self.socket.receive() {
                 Ok(datagram) => {
-                    let news = messages(datagram);
-                    let links = news
+                    let links = messages(datagram)
                         .filter(|message| address(message).is_some())
                         .filter_map(|message| interface_index(&message));
                     let links: HashSet<u32> = links.collect();
@@ -121,7 +120,7 @@ fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
     )
 }
 
-/// The address that a message is about was put there for services. Kernels before 5.18 cannot tell.
+/// The address that a message is about was put there for services. Kernels before 5.18 do not say.
 pub(crate) fn is_of_services(message: &Message<'_>) -> bool {
     let origin = Attrs::of(message, ADDRESS_HEADER_LEN).get(IFA_PROTO);
     origin.and_then(|origin| origin.u8()) == Some(IFA_PROTO_SERVICE)

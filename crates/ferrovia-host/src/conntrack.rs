@@ -1,16 +1,16 @@
 //! Connection tracking over netlink: flows are read, UDP ones also deleted.
 //!
 //! Which of them must go is decided in the core; when to look is the caller's business. A table may hold millions of entries, so flows are
-//! looked at one by one as the kernel tells them, and none is kept but those of the batch that is deleted next.
+//! looked at one by one as the kernel sends them, and none is kept but those of the batch that is deleted next.
 
 mod clean;
 mod flow;
 mod plan;
 mod table;
 
-pub use clean::{Cleaner, Removed, Stale};
+pub use clean::{FlowCleaner, RemovedFlows, StaleFlow};
 pub use flow::{Flow, FlowKey};
-pub use table::{Deleter, Reader, SentTo};
+pub use table::{FlowDeleter, FlowReader, SentTo};
 
 use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_CTNETLINK;
 use ferrovia_netlink::{self as netlink, nfnetlink};
@@ -19,9 +19,7 @@ use ferrovia_netlink::{self as netlink, nfnetlink};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action}: {cause}")]
 pub struct Error {
-    /// What was tried.
     pub action: &'static str,
-    /// What happened.
     pub cause: netlink::Error,
 }
 

@@ -19,14 +19,13 @@ use ferrovia_netlink::uapi::netlink::NLA_F_NET_BYTEORDER;
 use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_IPSET;
 use ferrovia_netlink::{self as netlink, Attr, Attrs, Protocol, Socket, nfnetlink};
 
-use self::encode::Change;
+use self::encode::SetRequest;
 
 pub use error::Error;
 
 /// The version of the protocol that we speak. Kernels since 2.6.39 do; newer ones understand a range.
 const PROTOCOL_VERSION: u8 = 6;
 
-/// Sets by name.
 pub type Sets = BTreeMap<SetName, Set>;
 
 /// A connection to ipset in the network namespace it was opened in.
@@ -65,7 +64,7 @@ impl Ipset {
         })
     }
 
-    /// Makes changes in their order. That an entry to be added is there already, or one to be deleted is not, is no failure. Answers with
+    /// Makes changes in their order. That an entry to be added is there already, or one to be deleted is not, is no failure. Returns
     /// the changes, by position, that had nothing to do.
     ///
     /// # Errors
@@ -77,7 +76,7 @@ impl Ipset {
                 Op::Create { kind, .. } => self.revision(*kind)?,
                 _ => 0,
             };
-            requests.push(Change { op, revision });
+            requests.push(SetRequest { op, revision });
         }
         let refused = self.socket.pipeline(&requests);
         let mut refused = refused.map_err(failed("change sets"))?;

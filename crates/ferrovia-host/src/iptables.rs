@@ -1,7 +1,7 @@
 //! iptables, by the programs of the node.
 //!
 //! [`remove_leftovers`] removes what a kube-proxy left behind. For the iptables mode [`detect`] finds the tools and which of the kernel's
-//! two rulesets this node uses, and [`IptablesApplier`] writes and reads with them. The legacy tools share a lock with everybody on the
+//! two rulesets this node uses, and [`IptablesApplier`] writes and reads with them. The legacy tools share a lock with all processes on the
 //! machine (`lock.rs`). [`saved()`] reads all rulesets for people. `counters.rs` makes the kernel's named counters, `settings.rs` is about
 //! the two kernel settings the mode depends on. What is to be written is decided in `ferrovia-core`.
 
@@ -18,10 +18,10 @@ mod settings;
 mod tool;
 
 pub use applier::{Error as ApplyError, IptablesApplier};
-pub use counters::{Counter, Counters};
+pub use counters::{AcctCounter, AcctCounters};
 pub use detect::{Detected, Error as DetectError, detect};
 pub use leftovers::{
-    Error as LeftoversError, Failure as LeftoversFailure, IsOurs, Removed, RemovedWith,
+    Error as LeftoversError, IsOurs, RemovalFailure as LeftoversFailure, RemovedRules, RemovedWith,
     find_leftovers, remove_leftovers, remove_leftovers_beside, remove_marked,
 };
 pub use legacy::{LegacyTable, legacy_tables};

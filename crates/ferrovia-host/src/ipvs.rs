@@ -26,7 +26,7 @@ use ferrovia_netlink::uapi::ip_vs::{
 };
 use ferrovia_netlink::{self as netlink, Protocol, Refusal, RefusedRequest, Socket, genetlink};
 
-use self::encode::{Action, Command, head};
+use self::encode::{IpvsAction, IpvsRequest, head};
 use crate::exec;
 
 pub use applier::{ApplyError, IpvsApplier};
@@ -48,7 +48,7 @@ pub struct Ipvs {
 
 /// What came of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ServerCounts {
     /// Servers that were not there before.
     pub made: usize,
     /// Servers that were there and are not any more.
@@ -61,13 +61,13 @@ impl Ipvs {
     /// # Errors
     /// If this kernel has no IPVS.
     pub fn open() -> Result<Self, Error> {
-        let failed = failed("ask the kernel for IPVS");
+        let failed = failed("find the IPVS netlink family");
         let mut socket = Socket::open(Protocol::Generic).map_err(&failed)?;
         if let Some(family) = genetlink::family_id(&mut socket, IPVS_GENL_NAME).map_err(&failed)? {
             return Ok(Self { socket, family });
         }
         let modprobe = match load_module() {
-            Ok(()) => "loading the module changed nothing".to_owned(),
+            Ok(()) => "loading the module had no effect".to_owned(),
             Err(error) => error.to_string(),
         };
         match genetlink::family_id(&mut socket, IPVS_GENL_NAME).map_err(&failed)? {
@@ -87,13 +87,13 @@ impl Ipvs {
             w.u32(IPVS_CMD_ATTR_TIMEOUT_TCP_FIN, timeouts.tcp_fin);
             w.u32(IPVS_CMD_ATTR_TIMEOUT_UDP, timeouts.udp);
         });
-        set.map_err(failed("set the time-outs of IPVS"))
+        set.map_err(failed("set the IPVS timeouts"))
     }
 
-    /// All virtual servers of a family, whoever made them, except those that a mark leads to.
+    /// All virtual servers of a family, no matter who created them, except those that a mark leads to.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn servers(&mut self, family: Family) -> Result<Vec<FoundServer>, Error> {
         self.socket
             .dump(
@@ -110,7 +110,7 @@ impl Ipvs {
     /// The destinations of a server; none if it is not there.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn destinations(&mut self, server: &ServerKey) -> Result<Vec<FoundDestination>, Error> {
         let family = Family::of(server.address);
         self.socket
@@ -133,7 +133,7 @@ impl Ipvs {
     ///
     /// # Errors
     /// [`Error::Refused`] names the first change that was refused. The kernel went on with the others.
-    pub fn apply(&mut self, ops: &[Op]) -> Result<Applied, Error> {
+    pub fn apply(&mut self, ops: &[Op]) -> Result<ServerCounts, Error> {
         let mut applied = count(ops);
         let mut refused = Vec::new();
         let mut rest = ops.iter().enumerate();
@@ -158,11 +158,11 @@ impl Ipvs {
         }
     }
 
-    /// Makes changes, each in the first way that works, and answers with those that could not be made. Each comes with its place in the batch.
+    /// Makes changes, each in the first way that works, and returns those that could not be made. Each comes with its place in the batch.
     fn try_all(
         &mut self,
         ops: &[(usize, &Op)],
-        applied: &mut Applied,
+        applied: &mut ServerCounts,
     ) -> Result<Vec<RefusedRequest>, Error> {
         let first = ops.iter().map(|(_, op)| self.command(first_try(op)));
         let first: Vec<_> = first.collect();
@@ -177,44 +177,44 @@ impl Ipvs {
                 Op::PutDestination(..) | Op::RemoveDestination { .. } => {}
             }
             match second_try(op, &refusal) {
-                Second::Nothing => {}
-                Second::Failed => failed.push((*at, refusal)),
+                Retry::Nothing => {}
+                Retry::Failed => failed.push((*at, refusal)),
                 // The kernel does not have "make or change" in one.
-                Second::Try(action) => again.push((*at, self.command(action))),
+                Retry::Try(action) => again.push((*at, self.command(action))),
             }
         }
-        let (places, second): (Vec<usize>, Vec<Command>) = again.into_iter().unzip();
+        let (places, second): (Vec<usize>, Vec<IpvsRequest>) = again.into_iter().unzip();
         let refused = self.request(&second)?.into_iter();
         failed.extend(refused.filter_map(|(index, refusal)| Some((*places.get(index)?, refusal))));
         Ok(failed)
     }
 
-    fn command(&self, action: Action) -> Command {
-        Command {
+    fn command(&self, action: IpvsAction) -> IpvsRequest {
+        IpvsRequest {
             family: self.family,
             action,
         }
     }
 
-    fn request(&mut self, commands: &[Command]) -> Result<Vec<RefusedRequest>, Error> {
+    fn request(&mut self, commands: &[IpvsRequest]) -> Result<Vec<RefusedRequest>, Error> {
         let answered = self.socket.pipeline(commands);
         answered.map_err(failed("change virtual servers"))
     }
 }
 
 /// How a change is tried first: as if what is to be made were not there.
-fn first_try(op: &Op) -> Action {
+fn first_try(op: &Op) -> IpvsAction {
     match *op {
-        Op::PutServer(server) => Action::NewServer(server),
-        Op::DeleteServer(key) => Action::DeleteServer(key),
-        Op::PutDestination(key, to) => Action::NewDestination(key, to),
+        Op::PutServer(server) => IpvsAction::NewServer(server),
+        Op::DeleteServer(key) => IpvsAction::DeleteServer(key),
+        Op::PutDestination(key, to) => IpvsAction::NewDestination(key, to),
         Op::RemoveDestination {
             server,
             destination: address,
             removal,
         } => match removal {
-            Removal::AtOnce => Action::DeleteDestination(server, address),
-            Removal::Drain => Action::SetDestination(server, drained(address)),
+            Removal::AtOnce => IpvsAction::DeleteDestination(server, address),
+            Removal::Drain => IpvsAction::SetDestination(server, drained(address)),
         },
     }
 }
@@ -224,29 +224,30 @@ fn drained(address: SocketAddr) -> Destination {
 }
 
 /// What follows from a refusal.
-enum Second {
+enum Retry {
     /// All is as it should be.
     Nothing,
-    /// Another way.
-    Try(Action),
+    Try(IpvsAction),
     /// It cannot be done.
     Failed,
 }
 
-fn second_try(op: &Op, refusal: &Refusal) -> Second {
+fn second_try(op: &Op, refusal: &Refusal) -> Retry {
     match (*op, refusal.errno) {
-        (Op::PutServer(server), libc::EEXIST) => Second::Try(Action::SetServer(server)),
-        (Op::PutDestination(key, to), libc::EEXIST) => Second::Try(Action::SetDestination(key, to)),
+        (Op::PutServer(server), libc::EEXIST) => Retry::Try(IpvsAction::SetServer(server)),
+        (Op::PutDestination(key, to), libc::EEXIST) => {
+            Retry::Try(IpvsAction::SetDestination(key, to))
+        }
         (Op::DeleteServer(_), libc::ESRCH)
-        | (Op::RemoveDestination { .. }, libc::ESRCH | libc::ENOENT) => Second::Nothing,
-        _ => Second::Failed,
+        | (Op::RemoveDestination { .. }, libc::ESRCH | libc::ENOENT) => Retry::Nothing,
+        _ => Retry::Failed,
     }
 }
 
 /// How many servers come and go if nothing is refused.
-fn count(ops: &[Op]) -> Applied {
+fn count(ops: &[Op]) -> ServerCounts {
     let number = |is: fn(&&Op) -> bool| ops.iter().filter(is).count();
-    Applied {
+    ServerCounts {
         made: number(|op| matches!(op, Op::PutServer(_))),
         deleted: number(|op| matches!(op, Op::DeleteServer(_))),
     }

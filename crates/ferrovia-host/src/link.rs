@@ -1,6 +1,6 @@
 //! A device that exists to have addresses: packets to them are the node's own, so that the load balancer in the kernel sees them.
 //!
-//! It is a dummy device and is never set up: the kernel knows its addresses as local all the same, and nothing can be sent by it.
+//! It is a dummy device and is never set up: the kernel knows its addresses as local anyway, and nothing can be sent by it.
 
 use std::net::IpAddr;
 
@@ -21,57 +21,46 @@ use crate::addr;
 /// Something about the device could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A device of the name is there, but it is somebody's.
+    /// A device of the name is there, but it is another process's.
     #[error(
-        "the device {name} is of kind {kind}, not dummy, so it is not ours to use: rename or remove it (ip link)"
+        "cannot use device {name}: its kind is {kind}, not dummy; rename or remove it (ip link)"
     )]
-    Foreign {
-        /// Its name.
-        name: String,
-        /// What it is.
-        kind: String,
-    },
+    Foreign { name: String, kind: String },
     /// The kernel cannot make such devices.
-    #[error("this kernel cannot make dummy devices (load or enable the module dummy): {0}")]
+    #[error(
+        "cannot create dummy devices, which this kernel lacks (load or enable the module dummy): {0}"
+    )]
     NoDummy(Netlink),
-    /// The conversation broke, or the kernel refused something about the device as a whole.
-    #[error("cannot {action} the device {name}: {cause}")]
+    /// The netlink socket failed, or the kernel refused something about the device as a whole.
+    #[error("cannot {action} device {name}: {cause}")]
     Device {
-        /// What was tried.
         action: &'static str,
-        /// The device.
         name: String,
-        /// Why not.
         cause: Netlink,
     },
     /// The kernel refused a change of addresses.
-    #[error("cannot {} {address} {} the device {name}: {refusal}{}", if *.binding { "put" } else { "take" }, if *.binding { "on" } else { "off" }, and_more(*.others))]
+    #[error("cannot {} address {address} {} device {name}: {refusal}{}", if *.binding { "add" } else { "remove" }, if *.binding { "to" } else { "from" }, and_more(*.others))]
     Address {
-        /// The first address concerned.
         address: IpAddr,
         /// It was to be put on, not taken off.
         binding: bool,
-        /// The device.
         name: String,
-        /// The kernel's word.
         refusal: Refusal,
-        /// How many others were refused.
         others: usize,
     },
 }
 
 /// One change of the device's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum AddressChange {
     /// Put an address on.
     Bind(IpAddr),
-    /// Take one off.
     Unbind(IpAddr),
 }
 
 /// How many addresses came and went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct AddressCounts {
     /// Addresses that are on the device now and were not before.
     pub bound: usize,
     /// Addresses that were on it and are not any more.
@@ -92,14 +81,14 @@ impl DummyDevice {
     /// If a system call fails.
     pub fn open(name: &'static str) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Route).map_err(|cause| Error::Device {
-            action: "look for",
+            action: "find",
             name: name.to_owned(),
             cause,
         })?;
         Ok(Self { name, socket })
     }
 
-    /// The number of the device, if it is there.
+    /// The index of the device, if it is there.
     ///
     /// # Errors
     /// [`Error::Foreign`] if it is not a dummy device.
@@ -111,7 +100,7 @@ impl DummyDevice {
                 kind,
             }),
             Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
-            Err(cause) => Err(self.failed("look for", cause)),
+            Err(cause) => Err(self.failed("find", cause)),
         }
     }
 
@@ -133,13 +122,13 @@ impl DummyDevice {
         });
         match made {
             Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Err(Error::NoDummy(error)),
-            // Somebody was faster: the next look says whether it is what we want.
-            Err(error) if error.errno() != Some(libc::EEXIST) => Err(self.failed("make", error)),
+            // Another process was faster: the next look returns whether it is what we want.
+            Err(error) if error.errno() != Some(libc::EEXIST) => Err(self.failed("create", error)),
             _ => self.require(),
         }
     }
 
-    /// Removes the device with all that is on it; says whether it was there.
+    /// Removes the device with all that is on it; returns whether it was there.
     ///
     /// # Errors
     /// If it is not a dummy device or cannot be removed.
@@ -177,8 +166,8 @@ impl DummyDevice {
     /// Puts addresses on the device and takes others off. That one is there already, or gone already, is no failure.
     ///
     /// # Errors
-    /// [`Error::Address`] if the kernel refuses some; the others are changed all the same.
-    pub fn change(&mut self, changes: &[Change]) -> Result<Changed, Error> {
+    /// [`Error::Address`] if the kernel refuses some; the others are changed anyway.
+    pub fn change(&mut self, changes: &[AddressChange]) -> Result<AddressCounts, Error> {
         let number = self.require()?;
         let requests: Vec<_> = changes
             .iter()
@@ -187,19 +176,19 @@ impl DummyDevice {
         let answered = self.socket.pipeline(&requests);
         let mut refused =
             answered.map_err(|cause| self.failed("change the addresses of", cause))?;
-        let mut changed = Changed::default();
+        let mut changed = AddressCounts::default();
         for change in changes {
             match change {
-                Change::Bind(_) => changed.bound += 1,
-                Change::Unbind(_) => changed.unbound += 1,
+                AddressChange::Bind(_) => changed.bound += 1,
+                AddressChange::Unbind(_) => changed.unbound += 1,
             }
         }
         refused.retain(|(at, refusal)| match (changes.get(*at), refusal.errno) {
-            (Some(Change::Bind(_)), libc::EEXIST) => {
+            (Some(AddressChange::Bind(_)), libc::EEXIST) => {
                 changed.bound -= 1;
                 false
             }
-            (Some(Change::Unbind(_)), libc::EADDRNOTAVAIL) => {
+            (Some(AddressChange::Unbind(_)), libc::EADDRNOTAVAIL) => {
                 changed.unbound -= 1;
                 false
             }
@@ -210,8 +199,8 @@ impl DummyDevice {
             return Ok(changed);
         };
         let (address, binding) = match changes.get(at) {
-            Some(Change::Bind(address)) => (*address, true),
-            Some(Change::Unbind(address)) => (*address, false),
+            Some(AddressChange::Bind(address)) => (*address, true),
+            Some(AddressChange::Unbind(address)) => (*address, false),
             None => return Err(self.failed("change the addresses of", Netlink::UnexpectedReply)),
         };
         Err(Error::Address {
@@ -223,7 +212,7 @@ impl DummyDevice {
         })
     }
 
-    /// The number of the device, which must be there.
+    /// The index of the device, which must be there.
     fn require(&mut self) -> Result<u32, Error> {
         let gone = || {
             Netlink::Refused(Refusal {
@@ -232,7 +221,7 @@ impl DummyDevice {
                 offset: None,
             })
         };
-        self.find()?.ok_or_else(|| self.failed("look for", gone()))
+        self.find()?.ok_or_else(|| self.failed("find", gone()))
     }
 
     fn failed(&self, action: &'static str, cause: Netlink) -> Error {
@@ -245,25 +234,25 @@ impl DummyDevice {
 }
 
 /// A change of the addresses of the device of a number.
-struct AddressRequest(u32, Change);
+struct AddressRequest(u32, AddressChange);
 
 impl Request for AddressRequest {
     fn kind(&self) -> u16 {
         match self.1 {
-            Change::Bind(_) => RTM_NEWADDR,
-            Change::Unbind(_) => RTM_DELADDR,
+            AddressChange::Bind(_) => RTM_NEWADDR,
+            AddressChange::Unbind(_) => RTM_DELADDR,
         }
     }
 
     fn flags(&self) -> u16 {
         match self.1 {
-            Change::Bind(_) => NLM_F_CREATE | NLM_F_EXCL,
-            Change::Unbind(_) => 0,
+            AddressChange::Bind(_) => NLM_F_CREATE | NLM_F_EXCL,
+            AddressChange::Unbind(_) => 0,
         }
     }
 
     fn write(&self, w: &mut Writer) {
-        let (Change::Bind(address) | Change::Unbind(address)) = self.1;
+        let (AddressChange::Bind(address) | AddressChange::Unbind(address)) = self.1;
         let mut head = |family: libc::c_int, bits: u8, bytes: &[u8]| {
             w.raw(&address_header(family as u8, bits, IFA_F_NODAD, self.0));
             w.bytes(IFA_LOCAL, bytes);
@@ -273,7 +262,7 @@ impl Request for AddressRequest {
             IpAddr::V4(v4) => head(libc::AF_INET, 32, &v4.octets()),
             IpAddr::V6(v6) => {
                 head(libc::AF_INET6, 128, &v6.octets());
-                if let Change::Bind(_) = self.1 {
+                if let AddressChange::Bind(_) = self.1 {
                     w.bytes(IFA_CACHEINFO, &deprecated_address_lifetime());
                 }
             }

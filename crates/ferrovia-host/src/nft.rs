@@ -1,7 +1,7 @@
 //! nf_tables over netlink: transactions go in, what is in the kernel comes back.
 //!
-//! [`Nft`] writes and reads, [`Monitor`] hears of other people's changes. What is to be written is
-//! decided by planners in the core.
+//! [`Nft`] writes and reads, [`Monitor`] reports changes by other processes. Planners in the core decide what is
+//! written.
 
 mod applier;
 mod compat;
@@ -36,18 +36,18 @@ use ferrovia_netlink::{
     self as netlink, Message, Protocol, Refusal, Socket, Writer, messages, nfnetlink,
 };
 
-pub use applier::{Connection, NftApplier};
-pub use error::{Error, Failure};
-pub use monitor::{Change, Monitor};
-pub(crate) use owner::Claim;
+pub use applier::{NftApplier, NftConnection};
+pub use error::{Error, RefusedOperation};
+pub use monitor::{Monitor, RulesetChange};
+pub(crate) use owner::TableClaim;
 pub use rehearse::Rehearsal;
 
-use self::encode::Batch;
+use self::encode::EncodedBatch;
 
 /// The name of the counter expression.
 const COUNTER: &str = "counter";
 
-/// How often a read is started anew because someone committed meanwhile.
+/// How often a read is restarted because another process committed meanwhile.
 const ATTEMPTS: usize = 4;
 
 /// A connection to nf_tables in the network namespace it was opened in.
@@ -58,12 +58,11 @@ pub struct Nft {
 
 /// What a transaction cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct CommitStats {
     /// Messages sent, without those that begin and end the batch.
     pub messages: usize,
-    /// Bytes sent.
     pub bytes: usize,
-    /// From the first byte sent to the kernel's word that it is done.
+    /// From the first byte sent to the acknowledgement of the kernel.
     pub took: Duration,
 }
 
@@ -73,8 +72,8 @@ impl Nft {
     /// # Errors
     /// If this kernel has no netfilter or a system call fails.
     pub fn open() -> Result<Self, Error> {
-        let socket =
-            Socket::open(Protocol::Netfilter).map_err(failed("open a connection to nf_tables"))?;
+        let socket = Socket::open(Protocol::Netfilter)
+            .map_err(failed("open a netlink socket for nf_tables"))?;
         Ok(Self { socket })
     }
 
@@ -102,14 +101,14 @@ impl Nft {
     /// # Errors
     /// [`Error::Refused`] names the operations that the kernel did not accept; nothing was changed
     /// then.
-    pub fn apply(&mut self, transaction: &Transaction) -> Result<Applied, Error> {
+    pub fn apply(&mut self, transaction: &Transaction) -> Result<CommitStats, Error> {
         let broken = failed("write the ruleset");
         let batch = encode::batch(transaction, self.socket.next_seq())
             .map_err(|error| broken(error.into()))?;
         let (messages, bytes) = (batch.parts.len(), batch.bytes.len());
         // An empty batch would be accepted, but not acknowledged.
         if messages == 0 {
-            return Ok(Applied {
+            return Ok(CommitStats {
                 messages: 0,
                 bytes: 0,
                 took: Duration::ZERO,
@@ -117,33 +116,33 @@ impl Nft {
         }
         let (refusals, took) = self.send(&batch).map_err(broken)?;
         if refusals.is_empty() {
-            return Ok(Applied {
+            return Ok(CommitStats {
                 messages,
                 bytes,
                 took,
             });
         }
-        let failure = |(seq, refusal)| Failure::new(transaction, &batch, seq, refusal);
+        let failure = |(seq, refusal)| RefusedOperation::new(transaction, &batch, seq, refusal);
         Err(Error::Refused(refusals.into_iter().map(failure).collect()))
     }
 
-    /// Reads a table, and which of the tables of predecessors are there.
+    /// Reads a table, and which of the tables of previous proxies are there.
     ///
-    /// A picture taken while someone commits is taken again; but the commit may have been to any table of this namespace, and some
+    /// A picture taken while another process commits is taken again; but the commit may have been to any table of this namespace, and some
     /// programs never stop, so the last of a few is believed. A write that rests on a wrong one is refused as a whole.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn observe(
         &mut self,
         family: Family,
         table: &str,
-        predecessors: &[&str],
+        previous_tables: &[&str],
     ) -> Result<Observed, Error> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let before = self.generation()?;
-            match self.read(family, table, predecessors) {
+            match self.read(family, table, previous_tables) {
                 // Deleted between two of the reads: the next attempt finds it gone.
                 Err(ref error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
@@ -157,7 +156,7 @@ impl Nft {
     /// The packets each element of a set has counted.
     ///
     /// # Errors
-    /// If there is no such set or the conversation breaks.
+    /// If there is no such set or the netlink socket fails.
     pub fn counters(
         &mut self,
         family: Family,
@@ -178,7 +177,7 @@ impl Nft {
     /// order of their hashes, so some are a sample of all. Packets add and remove entries meanwhile.
     ///
     /// # Errors
-    /// If there is no such set or the conversation breaks.
+    /// If there is no such set or the netlink socket fails.
     pub fn entries(
         family: Family,
         table: &str,
@@ -206,7 +205,7 @@ impl Nft {
     /// The packets that rules of a table have counted, by chain; rules without a counter are left out.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn rule_counters(
         &mut self,
         family: Family,
@@ -227,7 +226,7 @@ impl Nft {
     /// The number of the last commit by anyone in this namespace.
     ///
     /// # Errors
-    /// If the kernel has no nf_tables or the conversation breaks.
+    /// If the kernel has no nf_tables or the netlink socket fails.
     pub fn generation(&mut self) -> Result<u32, Error> {
         self.socket
             .query(
@@ -235,11 +234,14 @@ impl Nft {
                 |w| w.raw(&fixed_header(None)),
                 decode::generation,
             )
-            .map_err(failed("ask nf_tables for its generation"))
+            .map_err(failed("read the generation of nf_tables"))
     }
 
-    /// Sends a batch; answers with what was refused, by sequence number.
-    fn send(&mut self, batch: &Batch) -> Result<(Vec<(u32, Refusal)>, Duration), netlink::Error> {
+    /// Sends a batch; returns what was refused, by sequence number.
+    fn send(
+        &mut self,
+        batch: &EncodedBatch,
+    ) -> Result<(Vec<(u32, Refusal)>, Duration), netlink::Error> {
         let count = batch.parts.len() as u32;
         self.socket.skip_seqs(count + 2);
         let start = Instant::now();

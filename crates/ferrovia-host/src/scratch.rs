@@ -1,4 +1,4 @@
-//! A small network of its own: a node and one pod, in network namespaces that nobody else has and that are gone with their threads.
+//! A small network of its own: a node and one pod, in network namespaces that no other process has and that are gone with their threads.
 //!
 //! Nothing outside is touched. The namespaces have no names, so there is nothing to tidy up, whatever happens.
 #![allow(
@@ -36,9 +36,7 @@ const POD_LINK: &str = "eth0";
 /// The addresses of one family: the node's end of the link, the pod's, and the length of the range both are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// The node's.
     pub node: IpAddr,
-    /// The pod's.
     pub pod: IpAddr,
     /// How many bits they have in common.
     pub prefix: u8,
@@ -47,24 +45,19 @@ pub struct Addresses {
 /// Why there is no such network.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused something.
     #[error("cannot {action}: {cause}")]
     System {
-        /// What was tried.
         action: &'static str,
-        /// The refusal.
         cause: io::Error,
     },
     /// The kernel refused a part of the network.
     #[error("cannot {action}: {cause}")]
     Netlink {
-        /// What was tried.
         action: &'static str,
-        /// The refusal.
         cause: netlink::Error,
     },
     /// A thread ended before its time.
-    #[error("the thread of the {0} ended early")]
+    #[error("cannot build a scratch network: the thread of the {0} exited early")]
     Thread(&'static str),
 }
 
@@ -81,7 +74,7 @@ impl Error {
 }
 
 /// Builds the network, then runs one function on the node and one in the pod, at the same time and each on a thread of its own. Sockets they
-/// open are of the namespace they run in. Answers with what both said.
+/// open are of the namespace they run in. Returns what both said.
 ///
 /// # Errors
 /// If the network cannot be built. Without CAP_SYS_ADMIN it cannot.
@@ -95,7 +88,7 @@ pub fn node_and_pod<N: Send, P: Send>(
     thread::scope(|scope| {
         let pod = scope.spawn(move || {
             let namespace = enter_new()?;
-            // Nobody listens if the node has failed; its error is the one to tell.
+            // The receiver is gone if the node has failed, and then the node's error is returned.
             let _ = to_node.send(namespace);
             from_node.recv().map_err(|_| Error::Thread("node"))?;
             set_up_pod(addresses)?;
@@ -122,7 +115,7 @@ pub fn node_and_pod<N: Send, P: Send>(
 fn enter_new() -> Result<File, Error> {
     // SAFETY: takes a flag, no pointers. A network namespace is of the thread, so no other thread is affected.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        return Err(system("make a network namespace")(
+        return Err(system("create a network namespace")(
             io::Error::last_os_error(),
         ));
     }
@@ -147,7 +140,7 @@ fn set_up_node(pod: &File, addresses: &[Addresses]) -> Result<(), Error> {
     ] {
         match fs::write(setting, "1") {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                return Err(system("let a namespace forward packets")(cause));
+                return Err(system("enable forwarding in a network namespace")(cause));
             }
             _ => {}
         }
@@ -186,7 +179,7 @@ struct Wiring(Socket);
 
 impl Wiring {
     fn open() -> Result<Self, Error> {
-        let action = "open a connection to the network's routes";
+        let action = "open a route netlink socket";
         let socket = Socket::open(Protocol::Route);
         socket
             .map(Self)
@@ -194,7 +187,7 @@ impl Wiring {
     }
 
     fn link_up(&mut self, number: u32) -> Result<(), Error> {
-        self.ask("switch an interface on", RTM_NEWLINK, 0, |w| {
+        self.ask("set an interface up", RTM_NEWLINK, 0, |w| {
             w.raw(&link_header(number, libc::IFF_UP as u32));
         })
     }
@@ -221,7 +214,7 @@ impl Wiring {
     fn add_address(&mut self, link: u32, ip: IpAddr, prefix: u8) -> Result<(), Error> {
         let octets = octets(ip);
         self.ask(
-            "give an interface an address",
+            "add an address to an interface",
             RTM_NEWADDR,
             NLM_F_CREATE,
             |w| {
@@ -238,7 +231,7 @@ impl Wiring {
         family: u8,
         gateway: Option<IpAddr>,
     ) -> Result<(), Error> {
-        // Without a gateway, whoever is addressed is taken to be on the link.
+        // Without a gateway, every destination counts as being on the link.
         let scope = gateway.map_or(RT_SCOPE_LINK, |_| RT_SCOPE_UNIVERSE);
         self.ask("add a route", RTM_NEWROUTE, NLM_F_CREATE, |w| {
             w.raw(&[
@@ -259,7 +252,7 @@ impl Wiring {
         })
     }
 
-    /// Asks for something and waits for the kernel's word on it.
+    /// Asks for something and waits for the acknowledgement.
     fn ask(
         &mut self,
         action: &'static str,
@@ -320,7 +313,7 @@ mod tests {
         };
         let in_pod = move || {
             let sockets = addresses.map(|one| TcpListener::bind((one.pod, 80)).unwrap());
-            // The link goes when the node ends, which it does when it has heard all.
+            // The link goes when the node ends, which happens after it has received everything.
             let links = crate::survey::links::links().unwrap().len();
             listening.send(()).unwrap();
             for socket in sockets {

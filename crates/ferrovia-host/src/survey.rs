@@ -1,4 +1,4 @@
-//! What a node looks like to somebody who is to find out why it does not work. Everything here is only read, most of it without any
+//! What a node looks like to another process who is to find out why it does not work. Everything here is only read, most of it without any
 //! privilege; what it means is judged elsewhere.
 //!
 //! [`chains`] lists what others do to packets, [`sockets`] who listens, [`links`] and [`routes`] where packets leave, [`flows`] how
@@ -18,7 +18,7 @@ pub mod sockets;
 /// Names of others that go into a report are cut to this, and stripped of what a terminal would act upon.
 const LONGEST_NAME: usize = 64;
 
-/// Text of somebody else's, safe to print.
+/// Text of another process's, safe to print.
 fn printable(text: &str) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     text.trim().chars().take(LONGEST_NAME).map(safe).collect()

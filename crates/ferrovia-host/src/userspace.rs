@@ -29,16 +29,13 @@ mod worker;
 
 pub use engine::{Engine, Options};
 pub use error::Error;
-pub use figures::{DIAL_BOUNDS, Failure, Figures};
+pub use figures::{ConnectFailure, DIAL_BOUNDS, Figures};
 pub use gate::{Gate, Sources};
 pub use service::{Endpoint, EndpointFigures, Service};
-pub use socket::{Address, Listen, Presence};
+pub use socket::{Address, AddressPresence, Listen};
 
-/// What is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// Connections.
     Tcp,
-    /// Datagrams.
     Udp,
 }

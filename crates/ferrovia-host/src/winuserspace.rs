@@ -1,4 +1,4 @@
-//! Bound portals on Windows, where kube-proxy's winuserspace mode worked this way: addresses by `netsh`, proxies by threads.
+//! Bind portals on Windows, where kube-proxy's winuserspace mode worked this way: addresses by `netsh`, proxies by threads.
 //!
 //! The counterpart of Linux's `portals` and `userspace` in the simplest form that serves: [`Interface`] runs `netsh`, `proxies.rs` keeps what
 //! listens, `listener.rs` is a thread for each address, and every connection (`tcp.rs`) and every client of UDP (`udp.rs`) has threads of
@@ -22,7 +22,7 @@ use ferrovia_core::plan::userspace::windows::{after_closing, before_opening};
 use ferrovia_core::plan::userspace::{Observed, UserspacePlan};
 
 pub use self::netsh::{Error, Interface};
-use self::proxies::Proxies;
+use self::proxies::WindowsProxies;
 use crate::Applier;
 
 /// How long a port that is taken is left alone before it is tried again.
@@ -32,7 +32,7 @@ const RETRY: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct WinuserspaceApplier {
     interface: Interface,
-    proxies: Proxies,
+    proxies: WindowsProxies,
 }
 
 impl WinuserspaceApplier {
@@ -40,7 +40,7 @@ impl WinuserspaceApplier {
     pub fn new(interface: Interface, udp_idle: Duration) -> Self {
         Self {
             interface,
-            proxies: Proxies::new(udp_idle),
+            proxies: WindowsProxies::new(udp_idle),
         }
     }
 }
@@ -58,7 +58,7 @@ impl Applier for WinuserspaceApplier {
         })
     }
 
-    /// Whatever `netsh` refuses, everything else is done before that is told.
+    /// If `netsh` refuses something, everything else is done before the error is returned.
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
         let name = self.interface.name().to_owned();
         let added = self.interface.add(&before_opening(plan, &name));

@@ -1,4 +1,4 @@
-//! One entry of the table, as the kernel tells it and as it must be named to be deleted.
+//! One entry of the table, as the kernel describes it and as it must be named to be deleted.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use ferrovia_netlink::{Attrs, Message, Writer, nfnetlink};
 
 use super::message_type;
 
-/// A flow, borrowed from the message that told of it.
+/// A flow, borrowed from its message.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow<'a> {
     /// Where its client sends packets from; none if the kernel does not say.
@@ -45,9 +45,9 @@ impl<'a> Flow<'a> {
         }
         let (original, reply) = (original?, reply?);
         let flow = Self {
-            client: End::Source.read(original, family, protocol),
-            sent_to: End::Destination.read(original, family, protocol)?,
-            answered_by: End::Source.read(reply, family, protocol)?,
+            client: TupleEnd::Source.read(original, family, protocol),
+            sent_to: TupleEnd::Destination.read(original, family, protocol)?,
+            answered_by: TupleEnd::Source.read(reply, family, protocol)?,
             original,
             zone,
             id,
@@ -67,7 +67,7 @@ impl<'a> Flow<'a> {
 
 /// Names one entry, in the kernel's own words.
 ///
-/// There is always a direction in it: a delete without one would empty the whole table. The number tells the entry from a later one
+/// There is always a direction in it: a delete without one would empty the whole table. The id distinguishes the entry from a later one
 /// between the same two ends, which may go elsewhere, unless that one happens to have its place in the kernel's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowKey {
@@ -91,12 +91,12 @@ impl FlowKey {
 
 /// One end of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TupleEnd {
     Source,
     Destination,
 }
 
-impl End {
+impl TupleEnd {
     /// The attribute with the address.
     pub(super) fn address(self, family: Family) -> u16 {
         match (family, self) {
@@ -137,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    fn told(protocol_number: u8, family: Family) -> Vec<u8> {
-        let place = |w: &mut Writer, end: End| {
+    fn flow_message(protocol_number: u8, family: Family) -> Vec<u8> {
+        let place = |w: &mut Writer, end: TupleEnd| {
             let address = match family {
                 Family::V4 => &[10, 0, 0, 1][..],
                 Family::V6 => &[0xfd; 16][..],
@@ -157,8 +157,8 @@ mod tests {
         };
         writer.message(header, |w| {
             w.raw(&[0; nfnetlink::HEADER_LEN]);
-            w.nested(CTA_TUPLE_ORIG, |w| place(w, End::Destination));
-            w.nested(CTA_TUPLE_REPLY, |w| place(w, End::Source));
+            w.nested(CTA_TUPLE_ORIG, |w| place(w, TupleEnd::Destination));
+            w.nested(CTA_TUPLE_REPLY, |w| place(w, TupleEnd::Source));
         });
         writer.finish().unwrap()
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_udp_flows_of_the_family_are_read() {
+    fn reads_only_udp_flows_of_the_family() {
         let udp = Protocol::Udp.number();
         for (family, other, place) in [
             (Family::V4, Family::V6, "10.0.0.1:53"),
@@ -179,15 +179,18 @@ mod tests {
                 "[fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd]:53",
             ),
         ] {
-            assert_eq!(read(&told(udp, family), family), place.parse().ok());
-            assert_eq!(read(&told(udp, family), other), None);
-            assert_eq!(read(&told(Protocol::Tcp.number(), family), family), None);
+            assert_eq!(read(&flow_message(udp, family), family), place.parse().ok());
+            assert_eq!(read(&flow_message(udp, family), other), None);
+            assert_eq!(
+                read(&flow_message(Protocol::Tcp.number(), family), family),
+                None
+            );
         }
     }
 
     #[test]
-    fn half_a_message_is_no_flow() {
-        let whole = told(Protocol::Udp.number(), Family::V4);
+    fn truncated_message_is_not_a_flow() {
+        let whole = flow_message(Protocol::Udp.number(), Family::V4);
         for len in nfnetlink::HEADER_LEN + Message::HEADER_LEN..whole.len() {
             let mut part = whole[..len].to_vec();
             part[..4].copy_from_slice(&u32::try_from(len).unwrap().to_ne_bytes());

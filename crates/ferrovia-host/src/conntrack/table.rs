@@ -11,7 +11,7 @@ use ferrovia_netlink::uapi::nfnetlink_conntrack::{
 };
 use ferrovia_netlink::{self as netlink, Attrs, Request, Socket, Writer, nfnetlink};
 
-use super::flow::{End, Flow, FlowKey};
+use super::flow::{Flow, FlowKey, TupleEnd};
 use super::{Error, failed, message_type};
 
 // Which parts of a tuple `CTA_FILTER` compares. The kernel has these in `nf_internals.h`, which is not a UAPI header.
@@ -24,10 +24,9 @@ const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
 /// Which flows the kernel is asked for.
 ///
 /// Not by IPv6 address: the kernel (6.18 still) takes equal ones to be different and the other way round, so that a filter with one leaves
-/// out what it should tell, and a delete with one would hit everybody else.
+/// out matching flows, and a delete with one would delete all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SentTo {
-    /// All of them.
     Anywhere,
     /// Those to a port, whatever the address.
     Port(u16),
@@ -35,13 +34,12 @@ pub enum SentTo {
     V4(SocketAddrV4),
 }
 
-/// Reads flows.
 #[derive(Debug)]
-pub struct Reader {
+pub struct FlowReader {
     socket: Socket,
 }
 
-impl Reader {
+impl FlowReader {
     /// Opens a connection in this thread's network namespace.
     ///
     /// # Errors
@@ -54,7 +52,7 @@ impl Reader {
     /// How many entries the network namespace has, of all protocols and families. The kernel keeps this number, so it costs nothing to ask.
     ///
     /// # Errors
-    /// If the kernel refuses or the conversation breaks.
+    /// If the kernel refuses or the netlink socket fails.
     pub fn entries(&mut self) -> Result<usize, Error> {
         let header = |w: &mut Writer| w.raw(&[0; nfnetlink::HEADER_LEN]);
         let count = self
@@ -66,13 +64,13 @@ impl Reader {
         count.map_err(failed("count the tracked flows"))
     }
 
-    /// Shows every UDP flow of a family to `each`, one at a time as the kernel tells them, so that the size of the table costs no memory.
-    /// The kernel leaves out flows that are not sent to where `sent_to` says; those before 5.8 tell of all, so `each` still has to look.
+    /// Shows every UDP flow of a family to `each`, one at a time as the kernel sends them, so that the size of the table costs no memory.
+    /// The kernel leaves out flows that are not sent to where `sent_to` says; kernels before 5.8 send all, so `each` still has to check.
     ///
-    /// Flows come and go meanwhile. What is there all the time is told at least once, if the kernel had to begin anew also twice.
+    /// Flows come and go meanwhile. A flow that exists all the time is visited at least once, and twice if the dump is repeated.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn each(
         &mut self,
         family: Family,
@@ -86,7 +84,7 @@ impl Reader {
     /// The same for flows of any protocol, for people who look.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn each_of_protocol(
         &mut self,
         protocol: Protocol,
@@ -95,7 +93,7 @@ impl Reader {
         each: impl FnMut(&Flow<'_>),
     ) -> Result<(), Error> {
         self.each_of(protocol, family, sent_to, each)
-            .map_err(failed("read the table of connections"))
+            .map_err(failed("read the connection tracking table"))
     }
 
     fn each_of(
@@ -117,13 +115,12 @@ impl Reader {
     }
 }
 
-/// Deletes flows.
 #[derive(Debug)]
-pub struct Deleter {
+pub struct FlowDeleter {
     socket: Socket,
 }
 
-impl Deleter {
+impl FlowDeleter {
     /// Opens a connection in this thread's network namespace.
     ///
     /// # Errors
@@ -133,10 +130,10 @@ impl Deleter {
         Ok(Self { socket })
     }
 
-    /// Deletes flows, all in one go. Answers with how many there were: some may have ended meanwhile.
+    /// Deletes flows, all in one go. Returns how many there were: some may have ended meanwhile.
     ///
     /// # Errors
-    /// If the kernel refuses for another reason than that a flow is gone, or the conversation breaks.
+    /// If the kernel refuses for another reason than that a flow is gone, or the netlink socket fails.
     pub fn delete<'k>(
         &mut self,
         family: Family,
@@ -153,13 +150,13 @@ impl Deleter {
         }
     }
 
-    /// Lets the kernel find the UDP flows that were sent to one address and are answered by another, and delete them. Answers false if it
+    /// Lets the kernel find the UDP flows that were sent to one address and are answered by another, and delete them. Returns false if it
     /// cannot, as older kernels.
     ///
     /// There is no such thing for IPv6, for the reason given at [`SentTo`].
     ///
     /// # Errors
-    /// If the kernel refuses for another reason, or the conversation breaks.
+    /// If the kernel refuses for another reason, or the netlink socket fails.
     pub fn delete_between(
         &mut self,
         sent_to: SocketAddrV4,
@@ -169,8 +166,8 @@ impl Deleter {
         let asked = self
             .socket
             .request(message_type(IPCTNL_MSG_CT_DELETE), 0, |w| {
-                let to = Half::new(End::Destination, sent_to);
-                let from = Half::new(End::Source, answered_by);
+                let to = Half::new(TupleEnd::Destination, sent_to);
+                let from = Half::new(TupleEnd::Source, answered_by);
                 write_filter(w, Family::V4, to, Some(from));
             });
         let Err(error) = asked else { return Ok(true) };
@@ -206,7 +203,7 @@ impl Request for Delete<'_> {
 
 fn open() -> Result<Socket, Error> {
     Socket::open(netlink::Protocol::Netfilter)
-        .map_err(failed("open a connection to connection tracking"))
+        .map_err(failed("open a netlink socket for connection tracking"))
 }
 
 fn family_header(family: Family) -> [u8; nfnetlink::HEADER_LEN] {
@@ -236,7 +233,7 @@ fn write_filter(w: &mut Writer, family: Family, original: Half, reply: Option<Ha
 #[derive(Clone, Copy, Debug)]
 struct Half {
     protocol: Protocol,
-    end: End,
+    end: TupleEnd,
     address: Option<Ipv4Addr>,
     port: Option<u16>,
 }
@@ -250,14 +247,14 @@ impl Half {
         };
         Self {
             protocol,
-            end: End::Destination,
+            end: TupleEnd::Destination,
             address,
             port,
         }
     }
 
     /// An end of a UDP direction.
-    fn new(end: End, place: SocketAddrV4) -> Self {
+    fn new(end: TupleEnd, place: SocketAddrV4) -> Self {
         Self {
             protocol: Protocol::Udp,
             end,
@@ -269,8 +266,8 @@ impl Half {
     /// What the kernel is to compare: the protocol always, so that a filter is never empty.
     fn compared(self) -> u32 {
         let (address, port) = match self.end {
-            End::Source => (CTA_FILTER_F_CTA_IP_SRC, CTA_FILTER_F_CTA_PROTO_SRC_PORT),
-            End::Destination => (CTA_FILTER_F_CTA_IP_DST, CTA_FILTER_F_CTA_PROTO_DST_PORT),
+            TupleEnd::Source => (CTA_FILTER_F_CTA_IP_SRC, CTA_FILTER_F_CTA_PROTO_SRC_PORT),
+            TupleEnd::Destination => (CTA_FILTER_F_CTA_IP_DST, CTA_FILTER_F_CTA_PROTO_DST_PORT),
         };
         CTA_FILTER_F_CTA_PROTO_NUM
             | self.address.map_or(0, |_| address)

@@ -16,17 +16,17 @@ use ipnet::IpNet;
 use super::Sets;
 
 /// What a listing says of a set besides its entries.
-pub(super) struct Head {
+pub(super) struct SetHeader {
     pub(super) name: SetName,
     /// How many entries there are.
     pub(super) count: usize,
 }
 
 /// The name and size of the set that a message describes; `None` if it only goes on with entries, or the set cannot be ours.
-pub(super) fn head(message: &Message<'_>) -> Option<Head> {
+pub(super) fn head(message: &Message<'_>) -> Option<SetHeader> {
     let attrs = Attrs::of(message, nfnetlink::HEADER_LEN);
     let header = attrs.get(IPSET_ATTR_DATA)?.nested();
-    Some(Head {
+    Some(SetHeader {
         name: SetName::new(attrs.get(IPSET_ATTR_SETNAME)?.text()?)?,
         count: header.get(IPSET_ATTR_ELEMENTS)?.be32()? as usize,
     })

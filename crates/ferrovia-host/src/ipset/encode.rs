@@ -21,13 +21,13 @@ use super::{PROTOCOL_VERSION, message_type};
 const HASH_SIZE: u32 = 1024;
 
 /// A change as a request.
-pub(super) struct Change<'a> {
+pub(super) struct SetRequest<'a> {
     pub(super) op: &'a Op,
     /// Which revision of its kind a set to be made gets.
     pub(super) revision: u8,
 }
 
-impl Request for Change<'_> {
+impl Request for SetRequest<'_> {
     fn kind(&self) -> u16 {
         message_type(match self.op {
             Op::Create { .. } => IPSET_CMD_CREATE,
@@ -41,7 +41,7 @@ impl Request for Change<'_> {
     fn flags(&self) -> u16 {
         match self.op {
             Op::Create { .. } => NLM_F_CREATE | NLM_F_EXCL,
-            // We want to be told that there was nothing to do, to know how many entries there are.
+            // With NLM_F_EXCL the kernel reports that there was nothing to do, which keeps our entry counts right.
             Op::Add(..) | Op::Delete(..) => NLM_F_EXCL,
             Op::Swap(..) | Op::Destroy(_) => 0,
         }

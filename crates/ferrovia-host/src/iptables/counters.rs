@@ -15,14 +15,14 @@ const GET: u16 = nfnetlink::message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_GET);
 
 /// A counter we use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter {
+pub enum AcctCounter {
     /// Packets dropped because conntrack could not place them.
     Invalid,
     /// Connections to node ports on loopback.
     Localhost,
 }
 
-impl Counter {
+impl AcctCounter {
     fn name(self) -> &'static str {
         match self {
             Self::Invalid => INVALID_COUNTER,
@@ -33,11 +33,11 @@ impl Counter {
 
 /// The way to the counters of the network namespace it was opened in.
 #[derive(Debug)]
-pub struct Counters {
+pub struct AcctCounters {
     socket: Socket,
 }
 
-impl Counters {
+impl AcctCounters {
     /// Opens it.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Counters {
     ///
     /// # Errors
     /// If the kernel has no such counters, or refuses.
-    pub fn ensure(&mut self, counter: Counter) -> Result<(), Error> {
+    pub fn ensure(&mut self, counter: AcctCounter) -> Result<(), Error> {
         let made = self.socket.request(NEW, NLM_F_CREATE, named(counter));
         match made {
             // There already. Busy is what the kernel calls it.
@@ -64,8 +64,8 @@ impl Counters {
     /// How many packets were counted.
     ///
     /// # Errors
-    /// If there is no such counter, or the conversation breaks.
-    pub fn packets(&mut self, counter: Counter) -> Result<u64, Error> {
+    /// If there is no such counter, or the netlink socket fails.
+    pub fn packets(&mut self, counter: AcctCounter) -> Result<u64, Error> {
         self.socket.query(GET, named(counter), |answer| {
             Attrs::of(answer, nfnetlink::HEADER_LEN)
                 .get(NFACCT_PKTS)?
@@ -75,7 +75,7 @@ impl Counters {
 }
 
 /// What a message about one counter says.
-fn named(counter: Counter) -> impl FnOnce(&mut Writer) {
+fn named(counter: AcctCounter) -> impl FnOnce(&mut Writer) {
     move |w| {
         w.raw(&nfnetlink::header(libc::AF_UNSPEC as u8));
         w.text(NFACCT_NAME, counter.name());

@@ -33,7 +33,6 @@ pub struct Stats {
 /// A virtual server that is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundServer {
-    /// What it is.
     pub server: Server,
     /// What went through it.
     pub stats: Stats,
@@ -42,9 +41,7 @@ pub struct FoundServer {
 /// A destination that is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundDestination {
-    /// Where it is.
     pub address: SocketAddr,
-    /// Its share.
     pub weight: u32,
     /// Connections that are established.
     pub active: u32,
@@ -61,12 +58,11 @@ pub struct Timeouts {
     pub tcp: u32,
     /// Those of TCP that are being closed.
     pub tcp_fin: u32,
-    /// Of UDP.
     pub udp: u32,
 }
 
 /// The server that a message is about. `None` for one that is known by a mark, of a protocol or a scheduler that we do not know: such a
-/// server is somebody else's.
+/// server is another process's.
 pub(super) fn found_server(message: &Message<'_>) -> Option<FoundServer> {
     let attrs = Attrs::of(message, genetlink::HEADER_LEN)
         .get(IPVS_CMD_ATTR_SERVICE)?

@@ -17,14 +17,14 @@ use ferrovia_netlink::{Request, Writer, genetlink};
 
 /// One command, for the family of this number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Command {
+pub(super) struct IpvsRequest {
     pub(super) family: u16,
-    pub(super) action: Action,
+    pub(super) action: IpvsAction,
 }
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Action {
+pub(super) enum IpvsAction {
     NewServer(Server),
     SetServer(Server),
     DeleteServer(ServerKey),
@@ -36,7 +36,7 @@ pub(super) enum Action {
     DeleteMark(u32),
 }
 
-impl Request for Command {
+impl Request for IpvsRequest {
     fn kind(&self) -> u16 {
         self.family
     }
@@ -48,23 +48,25 @@ impl Request for Command {
     fn write(&self, w: &mut Writer) {
         head(w, self.action.number());
         match &self.action {
-            Action::NewServer(server) | Action::SetServer(server) => whole_server(w, server),
-            Action::DeleteServer(key) => key_of_server(w, key),
-            Action::NewDestination(key, to) | Action::SetDestination(key, to) => {
+            IpvsAction::NewServer(server) | IpvsAction::SetServer(server) => {
+                whole_server(w, server);
+            }
+            IpvsAction::DeleteServer(key) => key_of_server(w, key),
+            IpvsAction::NewDestination(key, to) | IpvsAction::SetDestination(key, to) => {
                 key_of_server(w, key);
                 whole_destination(w, to);
             }
-            Action::DeleteDestination(key, to) => {
+            IpvsAction::DeleteDestination(key, to) => {
                 key_of_server(w, key);
                 w.nested(IPVS_CMD_ATTR_DEST, |w| key_of_destination(w, *to));
             }
-            Action::NewMark(mark, scheduler) => marked_server(w, *mark, Some(scheduler)),
-            Action::DeleteMark(mark) => marked_server(w, *mark, None),
+            IpvsAction::NewMark(mark, scheduler) => marked_server(w, *mark, Some(scheduler)),
+            IpvsAction::DeleteMark(mark) => marked_server(w, *mark, None),
         }
     }
 }
 
-impl Action {
+impl IpvsAction {
     fn number(&self) -> u8 {
         match self {
             Self::NewServer(_) | Self::NewMark(..) => IPVS_CMD_NEW_SERVICE,
@@ -175,8 +177,8 @@ mod tests {
 
     use super::*;
 
-    fn hex(action: Action) -> String {
-        let command = Command {
+    fn hex(action: IpvsAction) -> String {
+        let command = IpvsRequest {
             family: 0x1f,
             action,
         };
@@ -207,7 +209,7 @@ mod tests {
             persistence: Some(10800),
         };
         assert_eq!(
-            hex(Action::NewServer(server)),
+            hex(IpvsAction::NewServer(server)),
             "5c0000001f00050001000000000000000101000048000180060001000200000006000200060000000800030\
              00a6000010600040001bb00000700060072720000 0c00070001000000ffffffff08000800302a000008000\
              900ffffffff"
@@ -222,7 +224,7 @@ mod tests {
             address: "10.244.1.5:6443".parse().unwrap(),
             weight: 1,
         };
-        let message = hex(Action::NewDestination(KEY, to));
+        let message = hex(IpvsAction::NewDestination(KEY, to));
         assert!(
             message.ends_with(
                 "34000280080001000af4010506000200192b000008000300000000000800040001000000\

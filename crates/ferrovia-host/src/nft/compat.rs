@@ -19,7 +19,7 @@ impl Nft {
     /// A family's tables of these names, with their chains and where rules lead. Tables that are not there are left out.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub(crate) fn compat_tables(
         &mut self,
         family: Family,

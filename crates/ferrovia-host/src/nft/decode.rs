@@ -35,7 +35,6 @@ pub(super) fn table_of<'a>(message: &Message<'a>) -> Option<&'a str> {
     attrs(message).get(NFTA_OBJ_TABLE)?.text()
 }
 
-/// A table's name.
 pub(super) fn table_name(message: &Message<'_>) -> Option<String> {
     owned(attrs(message).get(NFTA_TABLE_NAME)?)
 }
@@ -109,7 +108,7 @@ pub(super) fn set(message: &Message<'_>) -> Option<(String, ObservedSet)> {
 
 /// What a set holds.
 #[derive(Debug, Default)]
-pub(super) struct Elements {
+pub(super) struct RawElements {
     /// The elements that have a key.
     pub(super) list: Vec<RawElement>,
     /// What no element of ours has, to be read after "has".
@@ -117,7 +116,7 @@ pub(super) struct Elements {
 }
 
 /// The elements in one message of a dump, added to those of earlier ones.
-pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
+pub(super) fn elements(into: &mut RawElements, message: &Message<'_>) {
     let list = attrs(message)
         .get(NFTA_SET_ELEM_LIST_ELEMENTS)
         .map_or(Attrs::new(&[]), Attr::nested);

@@ -1,8 +1,8 @@
 //! A transaction as one batch of messages.
 //!
-//! The kernel runs a batch all or nothing and answers for each message that failed. [`Batch`]
+//! The kernel applies a batch completely or not at all and replies to each message that failed. [`EncodedBatch`]
 //! remembers which operation, and which of its elements, every message stands for, so that such an
-//! answer can be told to people.
+//! error can name the operation.
 
 use ferrovia_core::dialect::nft::bytecode::{self, Expr};
 use ferrovia_core::dialect::nft::{Chain, Element, Op, SetSpec, Transaction};
@@ -31,18 +31,16 @@ use super::{expr, message_type, sets, userdata};
 const ELEMENTS_LIMIT: usize = 60_000;
 
 /// A transaction ready to be sent.
-pub(super) struct Batch {
-    /// All messages.
+pub(super) struct EncodedBatch {
     pub(super) bytes: Vec<u8>,
     /// What each message between begin and end is for.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BatchPart>,
     /// The sequence number of the message that begins the batch; the parts' follow it.
     pub(super) first_seq: u32,
 }
 
 /// What a message is for.
-pub(super) struct Part {
-    /// Where it starts.
+pub(super) struct BatchPart {
     pub(super) start: usize,
     /// The operation's place in the transaction.
     pub(super) op: usize,
@@ -51,7 +49,10 @@ pub(super) struct Part {
 }
 
 /// Puts a transaction into messages.
-pub(super) fn batch(transaction: &Transaction, first_seq: u32) -> Result<Batch, AttributeTooLong> {
+pub(super) fn batch(
+    transaction: &Transaction,
+    first_seq: u32,
+) -> Result<EncodedBatch, AttributeTooLong> {
     let mut encoder = Encoder::begin(transaction.family, first_seq);
     for (number, op) in transaction.ops.iter().enumerate() {
         encoder.op = number;
@@ -63,7 +64,7 @@ pub(super) fn batch(transaction: &Transaction, first_seq: u32) -> Result<Batch, 
 /// A batch being written.
 pub(super) struct Encoder {
     writer: Writer,
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
     family: Family,
     first_seq: u32,
     /// The operation that is being written.
@@ -71,7 +72,6 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Opens a batch.
     pub(super) fn begin(family: Family, first_seq: u32) -> Self {
         let mut encoder = Self {
             writer: Writer::with_capacity(4096),
@@ -84,8 +84,7 @@ impl Encoder {
         encoder
     }
 
-    /// Closes the batch.
-    pub(super) fn end(mut self) -> Result<Batch, AttributeTooLong> {
+    pub(super) fn end(mut self) -> Result<EncodedBatch, AttributeTooLong> {
         // One acknowledgement for all: it comes last, after the refusals, which come unasked. The
         // closing message cannot carry the wish, kernels before 6.10 ignore it there.
         if let Some(last) = self.parts.last() {
@@ -93,7 +92,7 @@ impl Encoder {
         }
         let seq = self.next_seq();
         self.batch_mark(NFNL_MSG_BATCH_END, seq);
-        Ok(Batch {
+        Ok(EncodedBatch {
             bytes: self.writer.finish()?,
             parts: self.parts,
             first_seq: self.first_seq,
@@ -155,7 +154,6 @@ impl Encoder {
         });
     }
 
-    /// Removes one rule.
     pub(super) fn delete_rule(&mut self, table: &str, chain: &str, handle: u64) {
         self.message(NFT_MSG_DELRULE, 0, |w, _| {
             w.text(NFTA_RULE_TABLE, table);
@@ -181,7 +179,6 @@ impl Encoder {
         });
     }
 
-    /// Appends a rule.
     pub(super) fn add_rule(
         &mut self,
         table: &str,
@@ -279,7 +276,7 @@ impl Encoder {
             flags: flags | NLM_F_REQUEST,
             seq: self.next_seq(),
         };
-        self.parts.push(Part {
+        self.parts.push(BatchPart {
             start: self.writer.len(),
             op: self.op,
             first_element: 0,
@@ -328,7 +325,7 @@ mod tests {
         counter: false,
     };
 
-    fn batch_of(ops: Vec<Op>) -> Batch {
+    fn batch_of(ops: Vec<Op>) -> EncodedBatch {
         let transaction = Transaction {
             family: Family::V4,
             table: "t".into(),

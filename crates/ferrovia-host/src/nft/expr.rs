@@ -1,7 +1,7 @@
 //! Instructions to attributes and back, side by side so that one is checked by the other.
 //!
 //! Reading is strict: an instruction that carries anything we would not have written is
-//! [`Expr::Foreign`], never a near match, so that a rule someone changed does not pass for ours.
+//! [`Expr::Foreign`], never a near match, so that a rule another process changed does not pass for ours.
 
 mod fields;
 
@@ -26,7 +26,6 @@ pub(super) fn write(w: &mut Writer, family: Family, expr: &Expr) {
     w.nested(NFTA_EXPR_DATA, |w| write_attributes(w, family, expr));
 }
 
-/// Reads one instruction.
 pub(super) fn read(family: Family, attrs: Attrs<'_>) -> Expr {
     let name = attrs
         .get(NFTA_EXPR_NAME)

@@ -1,4 +1,4 @@
-//! Every base chain of this namespace, whoever made it: only read, and only as far as it takes to say what packets may meet there.
+//! Every base chain of this namespace, no matter who created it: only read, and only as far as it takes to say what packets may meet there.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use ferrovia_netlink::uapi::xt_ct::XT_CT_NOTRACK;
 use ferrovia_netlink::{Attr, Attrs, Message};
 
 use super::{Error, Nft, decode, failed, fixed_header, message_type, value};
-use crate::survey::chains::{Base, Chains, Deeds, HookedChain, RuleSketch, Ruleset};
+use crate::survey::chains::{Base, HookedChain, RuleEffects, RuleSketch, Ruleset, TableChains};
 
 /// Instructions that decide nothing and look at nothing.
 const UNCONDITIONAL: [&str; 2] = ["counter", "log"];
 
 /// The tables by family and name.
-type Tables = BTreeMap<(u8, String), Chains>;
+type Tables = BTreeMap<(u8, String), TableChains>;
 
 impl Nft {
     /// The chains of all tables that packets of IPv4 and IPv6 enter by themselves.
     ///
     /// # Errors
-    /// If the conversation breaks; without CAP_NET_ADMIN the kernel refuses.
+    /// If the netlink socket fails; without CAP_NET_ADMIN the kernel refuses.
     pub fn hooked_chains(&mut self) -> Result<Vec<HookedChain>, Error> {
         let all = |w: &mut ferrovia_netlink::Writer| w.raw(&fixed_header(None));
         let mut tables: Tables = self
@@ -117,32 +117,32 @@ fn add_rule(tables: &mut Tables, message: &Message<'_>) -> Option<()> {
 
 /// Adds what one instruction does. One that does nothing is taken for a condition.
 fn take(sketch: &mut RuleSketch, name: &str, data: Attrs<'_>) {
-    let deeds = &mut sketch.deeds;
+    let effects = &mut sketch.effects;
     match name {
         "immediate" => {
             let verdict = data.get(NFTA_IMMEDIATE_DATA).map(Attr::nested);
             match verdict.and_then(value::read_verdict) {
-                Some(Verdict::Accept) => deeds.accepts = true,
-                Some(Verdict::Drop) => deeds.refuses = true,
+                Some(Verdict::Accept) => effects.accepts = true,
+                Some(Verdict::Drop) => effects.refuses = true,
                 Some(Verdict::Jump(chain) | Verdict::Goto(chain)) => {
                     sketch.jumps.push(chain.to_string());
                 }
                 Some(Verdict::Return) | None => {}
             }
         }
-        "reject" => deeds.refuses = true,
-        "masq" => deeds.translates_source = true,
-        "redir" | "tproxy" => deeds.translates_destination = true,
+        "reject" => effects.refuses = true,
+        "masq" => effects.translates_source = true,
+        "redir" | "tproxy" => effects.translates_destination = true,
         "nat" => match data.get(NFTA_NAT_TYPE).and_then(Attr::be32) {
-            Some(NFT_NAT_DNAT) => deeds.translates_destination = true,
-            _ => deeds.translates_source = true,
+            Some(NFT_NAT_DNAT) => effects.translates_destination = true,
+            _ => effects.translates_source = true,
         },
-        "notrack" => deeds.untracks = true,
+        "notrack" => effects.untracks = true,
         "target" => {
             let target = data.get(NFTA_TARGET_NAME).and_then(Attr::text);
             let target = target.unwrap_or_default();
-            sketch.deeds.add(Deeds::of_target(target));
-            sketch.deeds.untracks |= target == "CT" && is_notrack(data);
+            sketch.effects.add(RuleEffects::of_target(target));
+            sketch.effects.untracks |= target == "CT" && is_notrack(data);
         }
         _ => sketch.has_conditions |= !UNCONDITIONAL.contains(&name),
     }

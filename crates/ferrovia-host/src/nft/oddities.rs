@@ -1,7 +1,7 @@
-//! Properties that nothing we write has. Whoever set them, no single operation of ours unsets them, and they can make a table that
+//! Properties that nothing we write has. Another process set them, no single operation of ours unsets them, and they can make a table that
 //! otherwise looks right do the wrong thing.
 //!
-//! Each is told in words, for the log; that there is one is all a planner needs to know.
+//! Each is described, for the log; that there is one is all a planner needs to know.
 
 use ferrovia_netlink::uapi::nf_tables::{
     NFT_SET_CONCAT, NFT_SET_CONSTANT, NFT_SET_EVAL, NFT_SET_INTERVAL, NFT_SET_MAP, NFT_SET_TIMEOUT,
@@ -102,8 +102,8 @@ mod tests {
 
     /// The tool gives its table an owner only while it runs, so this is not among the tests against the kernel.
     #[test]
-    fn flags_of_tables_are_told() {
-        let told = |flags| {
+    fn describes_flags_of_tables() {
+        let oddities_of = |flags| {
             let mut writer = Writer::with_capacity(64);
             let header = Header {
                 kind: message_type(NFT_MSG_NEWTABLE),
@@ -117,10 +117,10 @@ mod tests {
             let bytes = writer.finish().unwrap();
             of_table(&messages(&bytes).next().unwrap())
         };
-        assert_eq!(told(0), [""; 0]);
-        assert_eq!(told(1), ["table is dormant"]);
+        assert_eq!(oddities_of(0), [""; 0]);
+        assert_eq!(oddities_of(1), ["table is dormant"]);
         assert_eq!(
-            told(2 | 4),
+            oddities_of(2 | 4),
             ["table belongs to a process", "table has foreign flags 0x4"]
         );
     }

@@ -18,7 +18,7 @@ const FAMILY: Family = Family::V4;
 
 /// What came of a claim.
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub(crate) enum TableClaim {
     /// It is ours for as long as the connection is open.
     Ours(Nft),
     /// Another process has it; its description.
@@ -29,18 +29,20 @@ pub(crate) enum Claim {
 
 impl Nft {
     /// Makes the table, unless another process has it.
-    pub(crate) fn claim(mut self, description: &str) -> Result<Claim, Error> {
+    pub(crate) fn claim(mut self, description: &str) -> Result<TableClaim, Error> {
         let broken = failed("claim this network namespace");
         loop {
             match self.table_owner()? {
-                Some(TableOwner::Process(description)) => return Ok(Claim::Taken(description)),
+                Some(TableOwner::Process(description)) => {
+                    return Ok(TableClaim::Taken(description));
+                }
                 // Made by hand, or loaded from a listing: nothing of ours depends on it.
                 Some(TableOwner::Unowned) => self.change(|encoder| encoder.delete_table(TABLE))?,
                 None => {}
             }
             let made = self.change(|encoder| encoder.add_owned_table(TABLE, description));
             match made.as_ref().map_err(Error::errno) {
-                Ok(()) => return Ok(Claim::Ours(self)),
+                Ok(()) => return Ok(TableClaim::Ours(self)),
                 // Another process was faster: EPERM if the table belongs to it.
                 Err(Some(libc::EPERM | libc::EEXIST)) => {
                     if self.table_owner()?.is_none() && made.is_err() {
@@ -48,10 +50,10 @@ impl Nft {
                         made?;
                     }
                 }
-                Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(Claim::Unsupported),
+                Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(TableClaim::Unsupported),
                 Err(_) => {
                     return made
-                        .map(|()| Claim::Unsupported)
+                        .map(|()| TableClaim::Unsupported)
                         .map_err(|error| match error {
                             Error::Netlink { cause, .. } => broken(cause),
                             other => other,
@@ -81,7 +83,7 @@ impl Nft {
         match found {
             Ok(owner) => Ok(Some(owner)),
             Err(netlink::Error::Refused(refusal)) if refusal.errno == libc::ENOENT => Ok(None),
-            Err(error) => Err(failed("ask who writes in this network namespace")(error)),
+            Err(error) => Err(failed("read the owner of this network namespace")(error)),
         }
     }
 

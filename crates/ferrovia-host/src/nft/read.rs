@@ -12,7 +12,7 @@ use ferrovia_netlink::uapi::nf_tables::{
 };
 use ferrovia_netlink::{self as netlink, Message, Writer};
 
-use super::decode::{Elements, RawElement};
+use super::decode::{RawElement, RawElements};
 use super::{Error, Nft, decode, failed, fixed_header, message_type, oddities, sets};
 
 /// How often elements are read again because their hash table was growing, which makes the kernel skip some and repeat others.
@@ -26,7 +26,7 @@ impl Nft {
         &mut self,
         family: Family,
         table: &str,
-        predecessors: &[&str],
+        previous_tables: &[&str],
     ) -> Result<Observed, Error> {
         let tables: BTreeMap<String, Vec<String>> = self.dump(
             "list tables",
@@ -43,7 +43,7 @@ impl Nft {
             oddities: tables.get(table).cloned().unwrap_or_default(),
             predecessors: tables
                 .into_keys()
-                .filter(|name| predecessors.contains(&name.as_str()))
+                .filter(|name| previous_tables.contains(&name.as_str()))
                 .collect(),
             ..Observed::default()
         };
@@ -59,7 +59,7 @@ impl Nft {
     /// for sets of ranges.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn look_up(
         &mut self,
         family: Family,
@@ -77,8 +77,8 @@ impl Nft {
                 }
             });
         };
-        let broken = failed("look elements up");
-        let (found, end): (Elements, _) = self
+        let broken = failed("look up elements");
+        let (found, end): (RawElements, _) = self
             .socket
             .query_each(message_type(NFT_MSG_GETSETELEM), question, decode::elements)
             .map_err(broken)?;
@@ -95,7 +95,7 @@ impl Nft {
     /// How many chains a table has.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn count_chains(&mut self, family: Family, table: &str) -> Result<usize, Error> {
         self.dump(
             "list chains",
@@ -196,20 +196,20 @@ impl Nft {
     ///
     /// The kernel continues a dump by counting how many elements it has given. A hash table that
     /// grew in between (it does so in the background, some time after a commit) has them in another
-    /// order: then some come twice, as many are left out, and nothing says so. What comes twice
+    /// order: then some come twice, as many are left out, and nothing reports it. What comes twice
     /// gives it away.
     pub(super) fn read_elements(
         &mut self,
         family: Family,
         table: &str,
         set: &str,
-    ) -> Result<Elements, Error> {
+    ) -> Result<RawElements, Error> {
         let of_set = |w: &mut Writer| {
             w.text(NFTA_SET_ELEM_LIST_TABLE, table);
             w.text(NFTA_SET_ELEM_LIST_SET, set);
         };
         for _ in 0..GROWTH_ATTEMPTS {
-            let elements: Elements = self.dump(
+            let elements: RawElements = self.dump(
                 "list elements",
                 NFT_MSG_GETSETELEM,
                 family,

@@ -61,7 +61,7 @@ pub(super) fn remove_address(
 }
 
 /// An address that is there.
-pub(super) struct Found {
+pub(super) struct InterfaceAddress {
     pub(super) interface: u32,
     pub(super) ip: IpAddr,
     /// It is one that we put there.
@@ -69,14 +69,14 @@ pub(super) struct Found {
 }
 
 /// All addresses of all interfaces.
-pub(super) fn addresses(socket: &mut Socket) -> Result<Vec<Found>, Netlink> {
+pub(super) fn addresses(socket: &mut Socket) -> Result<Vec<InterfaceAddress>, Netlink> {
     socket.dump(
         RTM_GETADDR,
         |w| w.raw(&[0; ADDRESS_HEADER_LEN]),
-        |all: &mut Vec<Found>, message| {
+        |all: &mut Vec<InterfaceAddress>, message| {
             if let (Some(interface), Some(ip)) = (interface_index(message), addr::address(message))
             {
-                all.push(Found {
+                all.push(InterfaceAddress {
                     interface,
                     ip,
                     is_marked: addr::is_of_services(message),

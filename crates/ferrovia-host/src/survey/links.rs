@@ -12,10 +12,8 @@ use super::printable;
 /// Where in the header of a link's message the flags are.
 const FLAGS: std::ops::Range<usize> = 8..12;
 
-/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
     pub name: String,
     /// The kernel's word for what it is, such as `veth`; empty for hardware.
     pub kind: String,
@@ -32,14 +30,14 @@ pub struct Link {
 /// All of them, by name.
 ///
 /// # Errors
-/// If the conversation with the kernel breaks.
+/// If the netlink socket fails.
 pub fn links() -> Result<Vec<Link>, Error> {
     let mut links: Vec<Link> = Socket::open(Protocol::Route)?.dump(
         RTM_GETLINK,
         |w| w.raw(&link_header(0, 0)),
         |all: &mut Vec<_>, message| all.extend(link(message)),
     )?;
-    // A dump that was interrupted by a change may tell of one twice.
+    // A dump that was interrupted by a change may contain one twice.
     let mut seen = HashSet::new();
     links.retain(|link| seen.insert(link.name.clone()));
     links.sort_by(|a, b| a.name.cmp(&b.name));

@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use self::connection::{Connection, Verdict};
+use self::connection::{Connection, NextStep};
 use self::direction::Means;
-use super::shared::Port;
-use super::slab::{Key, Slab};
+use super::shared::ThreadListener;
+use super::slab::{Slab, SlabKey};
 use super::sys::Ready;
-use super::worker::Context;
+use super::worker::WorkerContext;
 
 /// All connections of a thread, and the listeners it shares with the others.
 pub(super) struct Tcp {
-    listeners: Slab<Arc<Port<TcpListener>>>,
+    listeners: Slab<Arc<ThreadListener<TcpListener>>>,
     connections: Slab<Connection>,
     means: Means,
     /// Connections that have more to carry than they may at once.
-    busy: Vec<Key>,
+    busy: Vec<SlabKey>,
     /// When a limit was last spoken of.
     complained: Option<Instant>,
 }
@@ -40,13 +40,13 @@ impl Tcp {
         }
     }
 
-    /// Whether there is work that no event will tell of.
+    /// Whether there is work that no event will report.
     pub(super) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
 
     /// Something happened on the client's side.
-    pub(super) fn on_client(&mut self, context: &mut Context, key: Key, ready: Ready) {
+    pub(super) fn on_client(&mut self, context: &mut WorkerContext, key: SlabKey, ready: Ready) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.note_client(ready);
             self.carry_on(context, key);
@@ -54,7 +54,7 @@ impl Tcp {
     }
 
     /// Something happened on the endpoint's side.
-    pub(super) fn on_upstream(&mut self, context: &mut Context, key: Key, ready: Ready) {
+    pub(super) fn on_upstream(&mut self, context: &mut WorkerContext, key: SlabKey, ready: Ready) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -67,29 +67,28 @@ impl Tcp {
     }
 
     /// Gives those their turn that had more to carry.
-    pub(super) fn go_on(&mut self, context: &mut Context) {
+    pub(super) fn go_on(&mut self, context: &mut WorkerContext) {
         for key in std::mem::take(&mut self.busy) {
             self.carry_on(context, key);
         }
     }
 
     /// Cuts connections off whose endpoint went and whose time is over.
-    pub(super) fn cut(&mut self, context: &mut Context) {
+    pub(super) fn cut(&mut self, context: &mut WorkerContext) {
         let now = context.shared.micros(Instant::now());
         for key in self.connections.keys_where(|it| it.is_over(now)) {
-            self.end(context, key, Verdict::Reset);
+            self.end(context, key, NextStep::Reset);
         }
     }
 
-    /// Ends everything.
-    pub(super) fn close_all(&mut self, context: &mut Context) {
+    pub(super) fn close_all(&mut self, context: &mut WorkerContext) {
         for key in self.connections.keys_where(|_| true) {
-            self.end(context, key, Verdict::Reset);
+            self.end(context, key, NextStep::Reset);
         }
     }
 
     /// Moves what can be moved, both ways.
-    fn carry_on(&mut self, context: &mut Context, key: Key) {
+    fn carry_on(&mut self, context: &mut WorkerContext, key: SlabKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -97,15 +96,15 @@ impl Tcp {
         self.conclude(context, key, verdict);
     }
 
-    fn conclude(&mut self, context: &mut Context, key: Key, verdict: Verdict) {
+    fn conclude(&mut self, context: &mut WorkerContext, key: SlabKey, verdict: NextStep) {
         match verdict {
-            Verdict::Wait => {}
-            Verdict::More => self.busy.push(key),
-            Verdict::Done | Verdict::Reset => self.end(context, key, verdict),
+            NextStep::Wait => {}
+            NextStep::More => self.busy.push(key),
+            NextStep::Done | NextStep::Reset => self.end(context, key, verdict),
         }
     }
 
-    fn end(&mut self, context: &mut Context, key: Key, verdict: Verdict) {
+    fn end(&mut self, context: &mut WorkerContext, key: SlabKey, verdict: NextStep) {
         if let Some(connection) = self.connections.remove(key) {
             connection.close(verdict, &mut self.means);
             context.mailbox().open.fetch_sub(1, Ordering::Relaxed);

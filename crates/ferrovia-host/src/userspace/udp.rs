@@ -12,15 +12,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::flow::{Flow, Flows, Peer};
+use self::flow::{Flows, Peer, UdpFlow};
 use self::outbox::Outbox;
 use self::spares::Spares;
-use super::datagrams::Batch;
-use super::shared::{ListenerId, Port, State};
-use super::slab::{Key, Slab};
-use super::sys::Watch;
-use super::worker::{Context, Due, Token};
-use super::{Failure, socket};
+use super::datagrams::DatagramBatch;
+use super::shared::{ListenerId, ServiceState, ThreadListener};
+use super::slab::{Slab, SlabKey};
+use super::sys::EpollInterest;
+use super::worker::{Due, Token, WorkerContext};
+use super::{ConnectFailure, socket};
 
 /// How many datagrams are read in one call.
 const AT_ONCE: usize = 32;
@@ -28,14 +28,14 @@ const AT_ONCE: usize = 32;
 const AT_FIRST: usize = 8;
 /// How often a listener or a flow is read before others have their turn.
 const TURNS: usize = 4;
-/// How long a flow is left alone at most, so that a new idle time-out soon holds for all.
+/// How long a flow is left alone at most, so that a new idle timeout soon holds for all.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// All flows of a thread, and its listeners.
 pub(super) struct Udp {
-    ports: Slab<Listener>,
+    ports: Slab<UdpListener>,
     flows: Flows,
-    inbox: Batch,
+    inbox: DatagramBatch,
     outbox: Outbox,
     spares: Spares,
     /// Spare sockets will be looked through.
@@ -43,9 +43,9 @@ pub(super) struct Udp {
 }
 
 /// A listener, and the flows that came by it.
-pub(super) struct Listener {
-    port: Port<UdpSocket>,
-    flows: HashMap<Peer, Key>,
+pub(super) struct UdpListener {
+    port: ThreadListener<UdpSocket>,
+    flows: HashMap<Peer, SlabKey>,
 }
 
 impl Udp {
@@ -53,25 +53,28 @@ impl Udp {
         Self {
             ports: Slab::new(),
             flows: Flows::new(most_flows),
-            inbox: Batch::new(AT_ONCE),
+            inbox: DatagramBatch::new(AT_ONCE),
             outbox: Outbox::new(),
             spares: Spares::new(spares::MOST.min(most_flows / 4)),
             will_sweep: false,
         }
     }
 
-    /// Serves a listener.
-    pub(super) fn listen(&mut self, context: &mut Context, port: Port<UdpSocket>) {
+    pub(super) fn listen(&mut self, context: &mut WorkerContext, port: ThreadListener<UdpSocket>) {
         let flows = HashMap::new();
-        let key = self.ports.insert(Listener { port, flows });
+        let key = self.ports.insert(UdpListener { port, flows });
         let Some(listener) = self.ports.get(key) else {
             return;
         };
         let socket = &listener.port.socket;
-        let watched = (context.epoll).add(socket, Token::Port(key).pack(), Watch::Readable);
+        let watched = (context.epoll).add(
+            socket,
+            Token::UdpListener(key).pack(),
+            EpollInterest::Readable,
+        );
         if let Err(error) = watched {
             let service = &listener.port.service.name;
-            tracing::error!(%service, %error, "Cannot serve datagrams on one of the threads; the others have to do");
+            tracing::error!(%service, err = %error, "Failed to serve datagrams on one thread; other threads continue");
             // The kernel would go on to lead clients here.
             self.ports.remove(key);
         }
@@ -91,7 +94,7 @@ impl Udp {
     }
 
     /// Carries datagrams of clients.
-    pub(super) fn on_port(&mut self, context: &mut Context, key: Key) {
+    pub(super) fn on_port(&mut self, context: &mut WorkerContext, key: SlabKey) {
         for turn in 0..TURNS {
             let Some(listener) = self.ports.get(key) else {
                 return;
@@ -105,14 +108,14 @@ impl Udp {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // An error is told once and then forgotten by the socket; datagrams may wait behind it.
+                // An error is reported once and then forgotten by the socket; datagrams may wait behind it.
                 Err(_) => {}
             }
         }
     }
 
     /// Takes what an endpoint answered.
-    pub(super) fn on_flow(&mut self, context: &mut Context, key: Key) {
+    pub(super) fn on_flow(&mut self, context: &mut WorkerContext, key: SlabKey) {
         for _ in 0..TURNS {
             let Some(flow) = self.flows.get(key) else {
                 return;
@@ -128,7 +131,7 @@ impl Udp {
                     // The outbox is full.
                     self.flush();
                 }
-                Err(error) => return self.fail(key, Failure::of(&error)),
+                Err(error) => return self.fail(key, ConnectFailure::of(&error)),
             }
         }
     }
@@ -139,7 +142,7 @@ impl Udp {
     }
 
     /// A flow may have been silent for too long.
-    pub(super) fn on_idle(&mut self, context: &mut Context, key: Key) {
+    pub(super) fn on_idle(&mut self, context: &mut WorkerContext, key: SlabKey) {
         let Some(flow) = self.flows.get(key) else {
             return;
         };
@@ -153,7 +156,7 @@ impl Udp {
     }
 
     /// Spare sockets may have been kept for long enough.
-    pub(super) fn on_spares(&mut self, context: &mut Context) {
+    pub(super) fn on_spares(&mut self, context: &mut WorkerContext) {
         self.spares.expire(context.now);
         self.will_sweep = false;
         self.sweep_later(context);
@@ -168,7 +171,7 @@ impl Udp {
     }
 
     /// Sends what was read to the endpoints: datagrams in a row that are of one flow in one call.
-    fn carry(&mut self, context: &mut Context, port: Key, count: usize) {
+    fn carry(&mut self, context: &mut WorkerContext, port: SlabKey, count: usize) {
         let mut slot = 0;
         while slot < count {
             let Some(peer) = self.peer(slot) else {
@@ -191,7 +194,13 @@ impl Udp {
 
     /// Sends datagrams of one client. A flow that turns out to have failed is replaced, once, so that the datagram that found out is not
     /// lost.
-    fn send(&mut self, context: &mut Context, port: Key, peer: Peer, mut run: Range<usize>) {
+    fn send(
+        &mut self,
+        context: &mut WorkerContext,
+        port: SlabKey,
+        peer: Peer,
+        mut run: Range<usize>,
+    ) {
         for _ in 0..2 {
             let Some(key) = self.flow_of(context, port, peer) else {
                 return;
@@ -210,7 +219,7 @@ impl Udp {
                     // No room, or one that is too long for the way: a datagram may be lost.
                     Err(error) if is_passing(&error) => run.start += 1,
                     Err(error) => {
-                        self.fail(key, Failure::of(&error));
+                        self.fail(key, ConnectFailure::of(&error));
                         break;
                     }
                 }
@@ -222,7 +231,12 @@ impl Udp {
     }
 
     /// The flow of a client, made if there is none; nothing if there cannot be one.
-    fn flow_of(&mut self, context: &mut Context, port: Key, peer: Peer) -> Option<Key> {
+    fn flow_of(
+        &mut self,
+        context: &mut WorkerContext,
+        port: SlabKey,
+        peer: Peer,
+    ) -> Option<SlabKey> {
         let known = self.ports.get(port)?.flows.get(&peer).copied();
         if let Some(key) = known {
             // The endpoint may have gone this moment, with the message still on its way.
@@ -235,7 +249,7 @@ impl Udp {
             }
             self.end(key);
         }
-        // Asked first: nobody's flow ends for the sake of a client that is not let in.
+        // Checked first: no flow is closed for a client that is rejected.
         let service = self.ports.get(port)?.port.admit(peer.client.ip())?;
         while self.flows.is_full() {
             self.end_oldest()?;
@@ -245,20 +259,20 @@ impl Udp {
 
     fn new_flow(
         &mut self,
-        context: &mut Context,
-        port: Key,
+        context: &mut WorkerContext,
+        port: SlabKey,
         peer: Peer,
-        service: Arc<State>,
-    ) -> Option<Key> {
+        service: Arc<ServiceState>,
+    ) -> Option<SlabKey> {
         let Some(target) = service.pick(context.now, peer.client.ip(), &[]) else {
-            service.counters.failed(Failure::NoEndpoints);
+            service.counters.failed(ConnectFailure::NoEndpoints);
             return None;
         };
         let flow = match self.socket_to(target.address) {
-            Ok(socket) => Flow::new(socket, service, target, port, peer, context.now),
+            Ok(socket) => UdpFlow::new(socket, service, target, port, peer, context.now),
             Err(error) => {
-                service.counters.failed(Failure::of(&error));
-                target.counters.failed(Failure::of(&error));
+                service.counters.failed(ConnectFailure::of(&error));
+                target.counters.failed(ConnectFailure::of(&error));
                 return None;
             }
         };
@@ -268,10 +282,10 @@ impl Udp {
         let token = Token::Flow(key).pack();
         if context
             .epoll
-            .add(&flow.socket, token, Watch::Readable)
+            .add(&flow.socket, token, EpollInterest::Readable)
             .is_err()
         {
-            self.fail(key, Failure::Limit);
+            self.fail(key, ConnectFailure::Limit);
             return None;
         }
         let next = context.now + idle.min(CHECK_EVERY);
@@ -280,14 +294,14 @@ impl Udp {
         Some(key)
     }
 
-    /// A socket that sends to, and hears from, this endpoint only.
+    /// A socket connected to this endpoint.
     fn socket_to(&mut self, endpoint: SocketAddr) -> io::Result<UdpSocket> {
         if let Some(spare) = self.spares.take(endpoint) {
             return Ok(spare);
         }
         match socket::connect_udp(endpoint) {
-            // Out of descriptors: those that nobody uses make room, and the flow that is least missed.
-            Err(error) if Failure::of(&error) == Failure::Limit => {
+            // Out of descriptors: unused sockets are closed, then the flow that has been idle longest.
+            Err(error) if ConnectFailure::of(&error) == ConnectFailure::Limit => {
                 self.spares.clear();
                 self.end_oldest();
                 socket::connect_udp(endpoint)
@@ -297,7 +311,7 @@ impl Udp {
     }
 
     /// Ends a flow that failed; its client may get another endpoint next time.
-    fn fail(&mut self, key: Key, failure: Failure) {
+    fn fail(&mut self, key: SlabKey, failure: ConnectFailure) {
         if let Some(flow) = self.flows.get(key) {
             flow.service.counters.failed(failure);
             flow.target.counters.failed(failure);
@@ -309,18 +323,18 @@ impl Udp {
     fn end_oldest(&mut self) -> Option<()> {
         let oldest = self.flows.oldest()?;
         if let Some(flow) = self.flows.get(oldest) {
-            flow.service.counters.failed(Failure::Limit);
+            flow.service.counters.failed(ConnectFailure::Limit);
         }
         self.end(oldest);
         Some(())
     }
 
     /// Ends a flow that has been silent long enough. Its socket may serve another one.
-    fn retire(&mut self, context: &mut Context, key: Key) {
+    fn retire(&mut self, context: &mut WorkerContext, key: SlabKey) {
         let Some(flow) = self.end(key) else {
             return;
         };
-        // One that is still watched would be heard of under a name that means nothing any more.
+        // One that is still watched would be reported under a stale key.
         if !flow.target.is_gone() && context.epoll.remove(&flow.socket).is_ok() {
             self.spares
                 .keep(context.now, flow.target.address, flow.socket);
@@ -328,14 +342,14 @@ impl Udp {
         }
     }
 
-    fn sweep_later(&mut self, context: &mut Context) {
+    fn sweep_later(&mut self, context: &mut WorkerContext) {
         if !self.will_sweep && !self.spares.is_empty() {
             self.will_sweep = true;
             context.timers.set(context.now + spares::KEPT, Due::Spares);
         }
     }
 
-    fn end(&mut self, key: Key) -> Option<Flow> {
+    fn end(&mut self, key: SlabKey) -> Option<UdpFlow> {
         let flow = self.flows.remove(key)?;
         if let Some(listener) = self.ports.get_mut(flow.port) {
             listener.flows.remove(&flow.peer);

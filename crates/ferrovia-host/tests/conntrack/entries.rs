@@ -38,7 +38,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// A UDP flow in the zone everybody uses.
+    /// A UDP flow in the default zone.
     pub(crate) fn udp(client: SocketAddr, sent_to: SocketAddr, answered_by: SocketAddr) -> Self {
         Self {
             protocol: UDP,

@@ -296,7 +296,7 @@ fn foreign_servers_stay_and_are_read() {
             put(key, "10.244.1.5:80", 1),
         ])
         .unwrap();
-        // One that a mark leads to has no address by which it could be told.
+        // A server of a firewall mark has no address.
         assert_eq!(ipvs.servers(Family::V4).unwrap().len(), 2);
         ipvs.apply(&[Op::DeleteServer(key)]).unwrap();
         assert_eq!(saved(), before);

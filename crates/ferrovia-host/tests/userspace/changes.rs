@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use ferrovia_host::userspace::{Address, Error, Listen, Presence, Protocol};
+use ferrovia_host::userspace::{Address, AddressPresence, Error, Listen, Protocol};
 
 use crate::support::{
     ANYWHERE, alone, ask, connect, descriptors, echo_server, engine, in_namespace, named_server,
@@ -166,7 +166,7 @@ fn a_range_gives_its_free_ports_and_then_says_so() {
         let service = engine.service("test", Protocol::Tcp);
         let listen = || Listen {
             address: Address::Range(ANYWHERE.ip(), 30000..=30003),
-            presence: Presence::Here,
+            presence: AddressPresence::Here,
             gate: None,
         };
         let mut ports: Vec<u16> = (0..3)

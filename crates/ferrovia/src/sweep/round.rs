@@ -7,7 +7,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::layout::{SetId, TABLE};
 use ferrovia_core::plan::nft::sweep::{Departed, Read, Sweep, enough, overflow, sweep};
 use ferrovia_host::memory;
-use ferrovia_host::nft::{Connection, Error, Nft};
+use ferrovia_host::nft::{Error, Nft, NftConnection};
 
 use super::Report;
 
@@ -20,7 +20,7 @@ const FILLED: [SetId; 3] = [SetId::Affinity, SetId::Connections, SetId::Refusals
 /// The sets, and what was last seen of them.
 pub(super) struct Sets {
     /// Writes, so that our rules' other writers know these changes as ours.
-    writer: Connection,
+    writer: NftConnection,
     /// Reads, so that writers need not wait for that. Opened when it is needed.
     reader: Option<Nft>,
     counters: bool,
@@ -40,7 +40,7 @@ struct Overflows {
 const WATCHED: [SetId; 2] = [SetId::Affinity, SetId::Connections];
 
 impl Sets {
-    pub(super) fn new(writer: Connection, counters: bool) -> Self {
+    pub(super) fn new(writer: NftConnection, counters: bool) -> Self {
         Self {
             writer,
             reader: None,

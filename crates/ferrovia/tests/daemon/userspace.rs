@@ -274,7 +274,7 @@ fn an_interface_that_is_not_there_is_named() {
     let output = command.output().expect("ferrovia can be started");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("there is no interface nowhere0"), "{said}");
+    assert!(said.contains("cannot find interface nowhere0"), "{said}");
 }
 
 #[test]

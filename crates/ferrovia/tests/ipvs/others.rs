@@ -112,7 +112,7 @@ fn a_device_with_our_name() {
     let cleanup = node.ferrovia().args(["cleanup", "--kube-proxy"]).output();
     let cleanup = cleanup.unwrap();
     assert!(cleanup.status.success(), "{cleanup:?}");
-    let complaint = "the device kube-ipvs0 is of kind bridge, not dummy";
+    let complaint = "cannot use device kube-ipvs0: its kind is bridge, not dummy";
     let once = stage.once();
     let said = String::from_utf8_lossy(&once.stderr);
     assert_eq!(once.status.code(), Some(1), "{said}");

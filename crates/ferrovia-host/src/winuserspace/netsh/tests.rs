@@ -223,7 +223,7 @@ fn one_that_hangs_is_ended() {
     let error = interface.add(&added(&["10.96.0.10"])).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("show address name=vEthernet") && text.contains("did not end within 200ms"),
+        text.contains("show address name=vEthernet") && text.contains("did not exit within 200ms"),
         "{text}"
     );
 }

@@ -21,12 +21,12 @@ fn a_lock_that_somebody_holds_is_waited_for() {
     let lock = File::create(machine.lock_file()).expect("the folder is ours");
     lock.lock().expect("nobody else holds it");
     node.spawn(machine.iptables_mode());
-    node.wait_for_log("waiting for the xtables lock");
+    node.wait_for_log("Waiting for the xtables lock");
     let log = node.log();
     for words in [
         // A held lock must not hide where the rules are.
         "kube-proxy's rules are there",
-        "somebody holds the xtables lock; a tool waits",
+        "Found the xtables lock held by another process",
         &format!("process {}", std::process::id()),
     ] {
         assert!(log.contains(words), "{words}:\n{log}");
@@ -46,7 +46,7 @@ fn a_node_whose_first_write_does_not_come_to_an_end_is_not_healthy() {
     let lock = File::create(machine.lock_file()).expect("the folder is ours");
     lock.lock().expect("nobody else holds it");
     node.spawn(machine.iptables_mode());
-    node.wait_for_log("waiting for the xtables lock");
+    node.wait_for_log("Waiting for the xtables lock");
     let _inside = node.world.enter(Role::Node).expect("it is there");
     let answers = |path: &str, code: u16| {
         let address = ([127, 0, 0, 1], 10256).into();
