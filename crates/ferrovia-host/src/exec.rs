@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn input_nobody_reads_is_no_failure() {
+    fn unread_input_is_no_failure() {
         assert_eq!(
             shell("echo done", &"x".repeat(1 << 20), LONG).unwrap(),
             "done\n"

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_and_pod_reach_each_other_in_both_families_and_nobody_else_sees_it() {
+    fn node_and_pod_reach_each_other_in_both_families_in_own_namespaces() {
         let before = fs::read_link("/proc/thread-self/ns/net").unwrap();
         let addresses = [
             Addresses {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_is_told_the_command() {
+    fn error_names_the_sysctl_command() {
         assert_eq!(
             Setting::CONNTRACK_MAX.command(9),
             "sysctl -w net.netfilter.nf_conntrack_max=9"

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_is_told() {
+    fn reports_rules_in_both_backends() {
         let both = Side {
             hint: true,
             previous_proxy: true,

@@ -151,7 +151,7 @@ fn tools_here() -> Vec<Tool> {
     tools_on(&env::var_os("PATH").unwrap_or_default())
 }
 
-fn nobodys(_: &str, _: &str) -> bool {
+fn owns_none(_: &str, _: &str) -> bool {
     false
 }
 
@@ -182,12 +182,12 @@ fn look(
 ) -> Result<RemovedRules, Error> {
     let in_kernel = match in_use {
         Some((Backend::Nft | Backend::Chosen, is_ours)) => is_ours,
-        _ => nobodys,
+        _ => owns_none,
     };
     let by = |tool: &Tool| match in_use {
         // A tool that does not say which it is may be the one that is in use.
         Some((used, is_ours)) if [used, Backend::Chosen].contains(&tool.backend) => is_ours,
-        _ => nobodys,
+        _ => owns_none,
     };
     let mut looked = Looked::default();
     for family in Family::ALL {

@@ -304,7 +304,7 @@ COMMIT
 ";
 
     #[test]
-    fn saved_chains_are_told_with_what_they_lead_to() {
+    fn saved_chains_include_the_chains_they_lead_to() {
         let chains = of_saved(Family::V4, SAVED);
         let chain = |name: &str| chains.iter().find(|chain| chain.name == name).unwrap();
         let forward = chain("FORWARD");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_apart() {
+    fn gate_distinguishes_clients_by_address() {
         let clients = [[192, 0, 2, 7], [10, 244, 1, 5], [10, 9, 9, 9], CALLED];
         assert_eq!(carriers(None, &clients), ["own"; 4]);
         let gate = |allowed: &[Sources], elsewhere: Option<Sources>| {

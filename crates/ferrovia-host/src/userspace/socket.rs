@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deaf_listener_refuses_though_somebody_has_a_copy() {
+    fn silenced_listener_refuses_even_if_another_process_has_a_copy() {
         for loopback in ["127.0.0.1:0", "[::1]:0"] {
             let listener = UdpSocket::bind(loopback).unwrap();
             let address = listener.local_addr().unwrap();

@@ -143,7 +143,7 @@ fn an_address_that_is_refused_keeps_no_other_service_from_being_served() {
 }
 
 #[test]
-fn a_port_that_somebody_has_is_tried_again() {
+fn retries_a_port_that_is_in_use() {
     let netsh = FakeNetsh::honest();
     let mut applier = WinuserspaceApplier::new(netsh.interface(Family::V4), IDLE);
     let holder = TcpListener::bind("127.96.0.4:0").unwrap();

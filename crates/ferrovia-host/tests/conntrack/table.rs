@@ -49,7 +49,7 @@ fn sample() -> Vec<Entry> {
 }
 
 #[test]
-fn the_kernel_tells_only_what_is_asked_for() {
+fn kernel_sends_only_flows_that_match_the_filter() {
     in_namespace(|| {
         create(sample().into_iter()).unwrap();
         let count = |family, sent_to| keys(family, sent_to).len();
@@ -78,7 +78,7 @@ fn a_named_flow_goes_and_no_other() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_not_of_the_next_flows() {
+fn refusal_of_one_flow_does_not_affect_the_next() {
     in_namespace(|| {
         create(sample().into_iter()).unwrap();
         let all = keys(Family::V4, SentTo::Anywhere);

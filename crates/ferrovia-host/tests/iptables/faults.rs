@@ -74,7 +74,7 @@ fn plan(from: &str, to: &str, backend: Backend) -> Restore {
 }
 
 #[test]
-fn whoever_holds_the_lock_is_named_and_waited_for() {
+fn waits_for_the_lock_and_names_its_holder() {
     in_namespace(|| {
         let mut node = Node::new(&shape("S1"), Backend::Legacy);
         let lock = File::create(std::env::var_os("XTABLES_LOCKFILE").unwrap()).unwrap();

@@ -110,7 +110,7 @@ fn a_plan_that_fails_stops_there() {
         run("ip link add kube-ipvs0 type bridge");
         let mut applier = applier();
         let error = applier.apply(&sample()).unwrap_err();
-        assert!(error.to_string().contains("kind bridge"), "{error}");
+        assert!(error.to_string().contains("kind is bridge"), "{error}");
         assert_eq!(run("ipvsadm -S -n"), "");
         assert!(!applier.is_untouched().unwrap());
         // After it is removed, the same plan succeeds.

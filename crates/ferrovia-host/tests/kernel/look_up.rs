@@ -60,7 +60,7 @@ fn answers_end_with_the_first_that_is_missing() {
 }
 
 #[test]
-fn who_may_not_ask_is_told_so() {
+fn look_up_without_privileges_is_an_error() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
         give_up_rights();

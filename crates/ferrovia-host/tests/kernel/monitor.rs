@@ -44,7 +44,7 @@ fn touched(family: Family, table: &str) -> RulesetChange {
 }
 
 #[test]
-fn what_others_do_to_our_table_is_heard() {
+fn monitor_reports_changes_by_other_processes() {
     let commands = [
         "nft delete element ip ferrovia picks { 0:3 }",
         "nft add element ip ferrovia service-cidrs { 10.200.0.0/16 }",
@@ -89,7 +89,7 @@ fn a_flush_of_everything_touches_every_table_once() {
 }
 
 #[test]
-fn what_we_do_and_what_is_not_about_us_is_not_heard() {
+fn monitor_ignores_own_commits_and_other_tables() {
     in_namespace(|| {
         let (mut nft, mut monitor) = ruleset_and_monitor();
         apply(&mut nft, Family::V4, vec![Op::FlushChain("rules".into())]);

@@ -34,7 +34,7 @@ fn addresses_of_all_interfaces_are_read() {
 }
 
 #[test]
-fn changed_addresses_are_heard() {
+fn address_monitor_reports_changes() {
     in_namespace(|| {
         let mut monitor = AddressMonitor::open().unwrap();
         for change in [

@@ -108,7 +108,7 @@ fn named_objects_are_odd() {
 }
 
 #[test]
-fn several_are_all_told() {
+fn reports_all_oddities() {
     let found = oddities_after(
         "add table ip ferrovia { flags dormant; }\n\
          add counter ip ferrovia hits\n\

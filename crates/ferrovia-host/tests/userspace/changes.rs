@@ -113,9 +113,9 @@ impl Drop for Copy {
 }
 
 #[test]
-fn a_closed_listener_is_closed_whoever_has_a_copy() {
+fn closed_listener_refuses_even_if_another_process_has_a_copy() {
     alone(
-        "changes::a_closed_listener_is_closed_whoever_has_a_copy",
+        "changes::closed_listener_refuses_even_if_another_process_has_a_copy",
         || {
             let engine = engine();
             let (first, address) = service(&engine, Protocol::Tcp, &[named_server()]);

@@ -83,7 +83,7 @@ fn another_endpoint_answers_for_one_that_hangs_and_others_do_not_wait() {
 }
 
 #[test]
-fn when_all_fail_the_client_hears_of_it() {
+fn client_gets_a_reset_when_all_endpoints_fail() {
     in_namespace(|| {
         let engine = engine();
         let (first, second) = (refusing(), refusing());
@@ -97,7 +97,7 @@ fn when_all_fail_the_client_hears_of_it() {
 }
 
 #[test]
-fn without_endpoints_the_client_hears_of_it() {
+fn client_gets_a_reset_without_endpoints() {
     in_namespace(|| {
         let engine = engine();
         let (service, address) = service(&engine, Protocol::Tcp, &[]);

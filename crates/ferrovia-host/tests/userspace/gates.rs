@@ -135,7 +135,7 @@ fn some_clients_are_another_services() {
 }
 
 #[test]
-fn datagrams_of_strangers_are_ignored_and_cost_nobody_a_flow() {
+fn rejected_datagrams_take_no_flow() {
     in_namespace(|| {
         let engine = Engine::start(&Options {
             threads: Some(1),

@@ -33,7 +33,7 @@ fn an_address_that_was_there_before_stays_when_its_service_goes() {
 }
 
 #[test]
-fn an_interface_that_was_made_anew_gets_its_addresses_again() {
+fn recreated_interface_gets_its_addresses_again() {
     in_namespace(|| {
         let make = || run("ip link add services type veth peer name other");
         make();

@@ -84,7 +84,7 @@ fn only_what_stays_on_the_machine_ignores_the_nodes_congestion_control() {
 }
 
 #[test]
-fn a_client_that_has_said_all_still_hears() {
+fn client_that_shut_down_writing_still_receives() {
     in_namespace(|| {
         let engine = engine();
         let server = serve(|mut stream| {
@@ -104,7 +104,7 @@ fn a_client_that_has_said_all_still_hears() {
 }
 
 #[test]
-fn a_server_that_has_said_all_still_hears() {
+fn server_that_shut_down_writing_still_receives() {
     in_namespace(|| {
         let engine = engine();
         let (sender, receiver) = std::sync::mpsc::channel();

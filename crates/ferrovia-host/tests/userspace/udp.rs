@@ -171,7 +171,9 @@ fn answers_come_from_the_address_that_was_asked() {
         run("ip address add 198.51.100.2/32 dev lo");
         run("ip address add 2001:db8::1/128 dev lo nodad");
         // The kernel makes an IPv6 address usable in its own time.
-        wait_until("the address is usable", || hears_itself("[2001:db8::1]:0"));
+        wait_until("the address is usable", || {
+            receives_from_itself("[2001:db8::1]:0")
+        });
         let engine = engine();
         let server = udp_server();
         for (any, asked) in [
@@ -201,7 +203,7 @@ fn answers_come_from_the_address_that_was_asked() {
 }
 
 /// Whether a socket with this address can send to itself.
-fn hears_itself(address: &str) -> bool {
+fn receives_from_itself(address: &str) -> bool {
     let receive = || {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(Duration::from_millis(100)))?;

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_with_an_answer_for_somebody_else_is_closed() {
+    fn socket_with_a_late_reply_is_closed() {
         let (server, endpoint) = server();
         let (late, address) = client(endpoint);
         let mut spares = Spares::new(3);

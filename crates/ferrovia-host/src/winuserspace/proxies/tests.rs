@@ -67,7 +67,7 @@ fn connections_are_carried_both_ways_and_closed_one_way_at_a_time() {
 }
 
 #[test]
-fn an_endpoint_that_speaks_first_and_leaves_is_heard_out() {
+fn data_of_an_endpoint_that_closes_first_reaches_the_client() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let endpoint = listener.local_addr().unwrap();
     let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 2]));
@@ -113,7 +113,7 @@ fn an_endpoint_that_refuses_is_followed_by_another() {
 }
 
 #[test]
-fn where_some_are_kept_out_nobody_is_let_in() {
+fn address_with_a_gate_gets_no_listener() {
     let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 15]));
     let restricted = free([127, 96, 1, 16]);
     let mut web = proxy(
