@@ -1,33 +1,40 @@
-//! The node's own addresses: read once, and heard of when they change.
+//! The node's own addresses: read once, and monitored for changes.
 //!
-//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: whoever
-//! took them for the node's would serve node ports on them. A device of their own may get thousands of addresses at once, so news of it are
-//! passed over without a further look.
+//! Addresses of services are not among them, although some modes put those on a device of their own, or on another one with a mark: otherwise node
+//! ports would be served on them. Such a device may get thousands of addresses at once, so its notifications are skipped without a further
+//! look.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
-use crate::rtnetlink::{address, interface, link, msg};
+use ferrovia_netlink::rtnetlink::{
+    ADDRESS_HEADER_LEN, LINK_HEADER_LEN, interface_index, link_header,
+};
+use ferrovia_netlink::uapi::if_addr::{IFA_ADDRESS, IFA_LOCAL, IFA_PROTO};
+use ferrovia_netlink::uapi::if_link::IFLA_IFNAME;
+use ferrovia_netlink::uapi::rtnetlink::{
+    RTM_DELADDR, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR,
+};
+use ferrovia_netlink::{Attr, Attrs, Error, Message, Protocol, Socket, messages};
 
 /// The devices that hold addresses of services: kube-proxy's and our ipvs mode's, and that of our userspace mode without rules.
 const SERVICE_DEVICES: [&str; 2] = ["kube-ipvs0", "ferrovia0"];
-/// The groups that hear of addresses.
-const GROUPS: [u32; 2] = [5, 9];
+/// `IFA_PROTO` of addresses that bind portals put on an interface. The kernel itself uses 1 to 3; kernels before 5.18 do not keep it.
+pub(crate) const IFA_PROTO_SERVICE: u8 = 0x66;
 
 /// Every address of every interface in this thread's network namespace, without those of services and without IPv6 link-local
 /// ones: these mean nothing without an interface, so no service can be reached by them.
 ///
 /// # Errors
-/// If the conversation with the kernel breaks.
+/// If the netlink socket fails.
 pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     let mut socket = Socket::open(Protocol::Route)?;
     let passed_over = service_devices(&mut socket)?;
     let mut addresses: Vec<IpAddr> = socket.dump(
-        msg::GET_ADDRESS,
-        |w| w.raw(&[0; address::HEADER_LEN]),
+        RTM_GETADDR,
+        |w| w.raw(&[0; ADDRESS_HEADER_LEN]),
         |all: &mut Vec<_>, message| {
-            let counts = interface(message).is_some_and(|link| !passed_over.contains(&link));
+            let counts = interface_index(message).is_some_and(|link| !passed_over.contains(&link));
             all.extend(address(message).filter(|_| counts && !is_of_services(message)));
         },
     )?;
@@ -36,11 +43,11 @@ pub fn local_addresses() -> Result<Vec<IpAddr>, Error> {
     Ok(addresses)
 }
 
-/// Hears of addresses that come and go.
+/// Monitors addresses that are added and removed.
 #[derive(Debug)]
 pub struct AddressMonitor {
     socket: Socket,
-    /// For questions, so that answers and news do not mix.
+    /// For requests, so that replies and notifications do not mix.
     questions: Socket,
     passed_over: HashSet<u32>,
 }
@@ -52,8 +59,8 @@ impl AddressMonitor {
     /// If a system call fails.
     pub fn open() -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Route)?;
-        socket.wait_for_ever()?;
-        for group in GROUPS {
+        socket.disable_timeout()?;
+        for group in [RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR] {
             socket.join(group)?;
         }
         Ok(Self {
@@ -63,25 +70,24 @@ impl AddressMonitor {
         })
     }
 
-    /// Waits until an address came, went or may have: the caller reads them all anew.
+    /// Waits until an address came, went or may have: the caller reads them all again.
     ///
     /// # Errors
-    /// If the conversation with the kernel breaks.
+    /// If the netlink socket fails.
     pub fn wait(&mut self) -> Result<(), Error> {
         loop {
             match self.socket.receive() {
                 Ok(datagram) => {
-                    let news = messages(datagram);
-                    let links = news
+                    let links = messages(datagram)
                         .filter(|message| address(message).is_some())
-                        .filter_map(|message| interface(&message));
+                        .filter_map(|message| interface_index(&message));
                     let links: HashSet<u32> = links.collect();
                     if self.concerns_the_node(&links)? {
                         return Ok(());
                     }
                 }
                 // What was lost may have been about addresses.
-                Err(Error::Lost) => return self.socket.drain(),
+                Err(Error::Overrun) => return self.socket.drain(),
                 Err(error) => return Err(error),
             }
         }
@@ -100,35 +106,35 @@ impl AddressMonitor {
 /// The numbers of the devices that hold addresses of services.
 fn service_devices(socket: &mut Socket) -> Result<HashSet<u32>, Error> {
     socket.dump(
-        msg::GET_LINK,
-        |w| w.raw(&link::header(0, 0)),
+        RTM_GETLINK,
+        |w| w.raw(&link_header(0, 0)),
         |found: &mut HashSet<u32>, message| {
-            let name = Attrs::of(message, link::HEADER_LEN).get(link::NAME);
+            let name = Attrs::of(message, LINK_HEADER_LEN).get(IFLA_IFNAME);
             let name = name.map(|name| name.value.strip_suffix(&[0]).unwrap_or(name.value));
             let is_one = name.is_some_and(|name| {
                 let mut devices = SERVICE_DEVICES.iter();
                 devices.any(|device| device.as_bytes() == name)
             });
-            found.extend(interface(message).filter(|_| is_one));
+            found.extend(interface_index(message).filter(|_| is_one));
         },
     )
 }
 
-/// The address that a message is about was put there for services. Kernels before 5.18 cannot tell.
+/// The address that a message is about was put there for services. Kernels before 5.18 do not say.
 pub(crate) fn is_of_services(message: &Message<'_>) -> bool {
-    let origin = Attrs::of(message, address::HEADER_LEN).get(address::ORIGIN);
-    origin.and_then(|origin| origin.u8()) == Some(address::OF_SERVICES)
+    let origin = Attrs::of(message, ADDRESS_HEADER_LEN).get(IFA_PROTO);
+    origin.and_then(|origin| origin.u8()) == Some(IFA_PROTO_SERVICE)
 }
 
 /// The address that a message is about, if it is one that counts.
 pub(crate) fn address(message: &Message<'_>) -> Option<IpAddr> {
-    if !matches!(message.kind, msg::NEW_ADDRESS | msg::DEL_ADDRESS) {
+    if !matches!(message.kind, RTM_NEWADDR | RTM_DELADDR) {
         return None;
     }
-    let attrs = Attrs::of(message, address::HEADER_LEN);
+    let attrs = Attrs::of(message, ADDRESS_HEADER_LEN);
     let ip = attrs
-        .get(address::LOCAL)
-        .or_else(|| attrs.get(address::ADDRESS))
+        .get(IFA_LOCAL)
+        .or_else(|| attrs.get(IFA_ADDRESS))
         .and_then(Attr::ip)?;
     let link_local = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     (!link_local).then_some(ip)

@@ -18,26 +18,14 @@ use crate::signal;
 pub enum Error {
     /// It could not be started, or not be talked to.
     #[error("cannot run {}: {cause}", program.display())]
-    Run {
-        /// The program.
-        program: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Run { program: PathBuf, cause: io::Error },
     /// It was still running at its time limit, and was killed.
-    #[error("{} did not end within {limit:?}", program.display())]
-    TimedOut {
-        /// The program.
-        program: PathBuf,
-        /// How long it was given.
-        limit: Duration,
-    },
+    #[error("cannot run {}: it did not exit within {limit:?}", program.display())]
+    TimedOut { program: PathBuf, limit: Duration },
     /// It ended with a failure.
     #[error("{} failed ({status}): {stderr}", program.display())]
     Failed {
-        /// The program.
         program: PathBuf,
-        /// How it ended.
         status: ExitStatus,
         /// What it complained about.
         stderr: String,
@@ -79,7 +67,7 @@ pub fn run<A: AsRef<OsStr>>(
     })
 }
 
-/// The same for programs that tell of failures in a way of their own: all they printed and how they ended, which is left to the caller to
+/// The same for programs that report failures in their own way: all they printed and their exit status, which is left to the caller to
 /// judge.
 ///
 /// # Errors
@@ -177,8 +165,8 @@ fn converse(child: &mut Child, input: String, limits: Limits) -> io::Result<Opti
 
 /// Reads a pipe to its end in a thread of its own; that it has more than `most` bytes is a failure.
 ///
-/// The thread is not joined: a grandchild may hold the pipe open for ever, and that shall not hold us.
-fn read_all(pipe: impl Read + Send + 'static, most: usize) -> io::Result<Reader> {
+/// The thread is not joined: a grandchild may hold the pipe open forever, and that shall not hold us.
+fn read_all(pipe: impl Read + Send + 'static, most: usize) -> io::Result<OutputReader> {
     let (sender, receiver) = mpsc::sync_channel(1);
     spawn(move || {
         let mut bytes = Vec::new();
@@ -189,14 +177,14 @@ fn read_all(pipe: impl Read + Send + 'static, most: usize) -> io::Result<Reader>
             ))),
             read => read.map(|_| bytes),
         };
-        // Nobody listens any more after a time-out.
+        // The receiver is gone after a timeout.
         let _ = sender.send(read);
     })?;
     Ok(receiver)
 }
 
 /// What is to come of reading a pipe.
-type Reader = Receiver<io::Result<Vec<u8>>>;
+type OutputReader = Receiver<io::Result<Vec<u8>>>;
 
 /// Starts a thread, if the system has another one: the standard library's shorter way panics if it has not.
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -204,7 +192,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// What a reading thread has read, if it is done by the deadline. A pipe that was never there gives nothing.
-fn until(deadline: Instant, reader: Option<Reader>) -> io::Result<Option<Vec<u8>>> {
+fn until(deadline: Instant, reader: Option<OutputReader>) -> io::Result<Option<Vec<u8>>> {
     let Some(reader) = reader else {
         return Ok(Some(Vec::new()));
     };
@@ -244,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn input_nobody_reads_is_no_failure() {
+    fn unread_input_is_no_failure() {
         assert_eq!(
             shell("echo done", &"x".repeat(1 << 20), LONG).unwrap(),
             "done\n"

@@ -1,8 +1,9 @@
 //! Decoders against bytes that no kernel would send: whatever comes, they must answer and not panic. Built for tests and for the fuzzer
 //! only.
 
-use crate::netlink::{Refusal, messages};
-use crate::{addr, conntrack, ipset, ipvs, nft, rtnetlink, survey};
+use ferrovia_netlink::{Refusal, messages, rtnetlink};
+
+use crate::{addr, conntrack, ipset, ipvs, nft, survey};
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ pub fn decode_all(bytes: &[u8]) {
     for message in messages(bytes) {
         conntrack::read_hostile(&message);
         ipvs::read_hostile(&message);
-        rtnetlink::interface(&message);
+        rtnetlink::interface_index(&message);
         survey::links::read_hostile(&message);
         addr::address(&message);
         Refusal::read(&message);

@@ -5,7 +5,7 @@
 //! - The modes: [`nft`] speaks nf_tables, [`iptables`] runs the iptables tools, [`ipvs`] is the kernel's own load balancer with [`ipset`] and
 //!   the device in [`link`], [`userspace`] carries connections and datagrams itself and [`portals`] leads clients there.
 //!   On Windows the last two are `winuserspace`, and there is nothing else of this crate.
-//! - Under them: [`netlink`] is the one codec for every netlink family, [`exec`] runs other programs.
+//! - Under them: `ferrovia-netlink` is the codec for every netlink family, [`exec`] runs other programs.
 //! - The node: [`addr`] reads its addresses, [`sysctl`] its settings, [`conntrack`] its connections; [`probe`] says at start what the kernel
 //!   lacks, [`survey`] reads what the node looks like, [`scratch`] makes a small network of its own to try rules out in.
 //! - The process: [`owner`] makes sure that one daemon at a time writes, [`privileges`] gives up what is not needed, [`signal`] waits for the end, [`memory`] keeps the heap small.
@@ -34,8 +34,6 @@ pub mod link;
 #[cfg(target_os = "linux")]
 pub mod memory;
 #[cfg(target_os = "linux")]
-pub mod netlink;
-#[cfg(target_os = "linux")]
 pub mod nft;
 #[cfg(target_os = "linux")]
 pub mod owner;
@@ -45,8 +43,6 @@ pub mod portals;
 pub mod privileges;
 #[cfg(target_os = "linux")]
 pub mod probe;
-#[cfg(target_os = "linux")]
-mod rtnetlink;
 #[cfg(target_os = "linux")]
 pub mod scratch;
 #[cfg(target_os = "linux")]
@@ -65,11 +61,8 @@ use std::time::Duration;
 
 /// A mode's way into the kernel, for one family. The counterpart of the core's `Planner`.
 pub trait Applier {
-    /// What is found in the kernel.
     type Observed;
-    /// What is written.
     type Plan;
-    /// Why it could not be.
     type Error;
 
     /// Reads what is in the kernel.
@@ -79,24 +72,24 @@ pub trait Applier {
     fn observe(&mut self) -> Result<Self::Observed, Self::Error>;
 
     /// Writes a plan: all of it or nothing where the kernel can do that, else in an order in which traffic is right between any two steps.
-    /// Says whether there was anything to write.
+    /// Returns whether there was anything to write.
     ///
     /// # Errors
     /// If the kernel refuses.
     fn apply(&mut self, plan: &Self::Plan) -> Result<bool, Self::Error>;
 
-    /// Nobody has changed anything since we last read or wrote. Cheap; `false` only means that someone may have.
+    /// Whether no other process has changed anything since we last read or wrote. Cheap; `false` only means that one may have.
     ///
     /// # Errors
-    /// If it cannot be told.
+    /// If this cannot be determined.
     fn is_untouched(&mut self) -> Result<bool, Self::Error>;
 
-    /// Something that was to be removed had to stay for now; `tidy` should look at it after so long.
+    /// After this time, `tidy` should remove what could not be removed yet.
     fn leftovers_after(&self) -> Option<Duration> {
         None
     }
 
-    /// Removes what had to stay, as far as it can go now. Says whether anything was removed.
+    /// Removes what had to stay, as far as it can go now. Returns whether anything was removed.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -105,7 +98,7 @@ pub trait Applier {
     }
 }
 
-/// A lock whose holder panicked is as good as any: what ours guard is whole between any two steps.
+/// Takes a lock even if its holder panicked: what our locks guard is consistent between any two steps.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,69 +1,66 @@
 //! A device that exists to have addresses: packets to them are the node's own, so that the load balancer in the kernel sees them.
 //!
-//! It is a dummy device and is never set up: the kernel knows its addresses as local all the same, and nothing can be sent by it.
+//! It is a dummy device and is never set up: the kernel knows its addresses as local anyway, and nothing can be sent by it.
 
 use std::net::IpAddr;
 
-use crate::addr;
-use crate::netlink::{
-    Error as Netlink, Protocol, Refusal, Request, Socket, Writer, and_more, flags,
+use ferrovia_netlink::rtnetlink::{
+    ADDRESS_HEADER_LEN, DUMMY_KIND, address_header, deprecated_address_lifetime, find_link,
+    interface_index, link_header,
 };
-use crate::rtnetlink::{self, address, link, msg};
+use ferrovia_netlink::uapi::if_addr::{IFA_ADDRESS, IFA_CACHEINFO, IFA_F_NODAD, IFA_LOCAL};
+use ferrovia_netlink::uapi::if_link::{IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_TXQLEN};
+use ferrovia_netlink::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
+use ferrovia_netlink::uapi::rtnetlink::{
+    RTM_DELADDR, RTM_DELLINK, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK,
+};
+use ferrovia_netlink::{Error as Netlink, Protocol, Refusal, Request, Socket, Writer, and_more};
+
+use crate::addr;
 
 /// Something about the device could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A device of the name is there, but it is somebody's.
+    /// A device of the name is there, but it is another process's.
     #[error(
-        "the device {name} is of kind {kind}, not dummy, so it is not ours to use: rename or remove it (ip link)"
+        "cannot use device {name}: its kind is {kind}, not dummy; rename or remove it (ip link)"
     )]
-    Foreign {
-        /// Its name.
-        name: String,
-        /// What it is.
-        kind: String,
-    },
+    Foreign { name: String, kind: String },
     /// The kernel cannot make such devices.
-    #[error("this kernel cannot make dummy devices (load or enable the module dummy): {0}")]
+    #[error(
+        "cannot create dummy devices, which this kernel lacks (load or enable the module dummy): {0}"
+    )]
     NoDummy(Netlink),
-    /// The conversation broke, or the kernel refused something about the device as a whole.
-    #[error("cannot {action} the device {name}: {cause}")]
+    /// The netlink socket failed, or the kernel refused something about the device as a whole.
+    #[error("cannot {action} device {name}: {cause}")]
     Device {
-        /// What was tried.
         action: &'static str,
-        /// The device.
         name: String,
-        /// Why not.
         cause: Netlink,
     },
     /// The kernel refused a change of addresses.
-    #[error("cannot {} {address} {} the device {name}: {refusal}{}", if *.binding { "put" } else { "take" }, if *.binding { "on" } else { "off" }, and_more(*.others))]
+    #[error("cannot {} address {address} {} device {name}: {refusal}{}", if *.binding { "add" } else { "remove" }, if *.binding { "to" } else { "from" }, and_more(*.others))]
     Address {
-        /// The first address concerned.
         address: IpAddr,
         /// It was to be put on, not taken off.
         binding: bool,
-        /// The device.
         name: String,
-        /// The kernel's word.
         refusal: Refusal,
-        /// How many others were refused.
         others: usize,
     },
 }
 
 /// One change of the device's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum AddressChange {
     /// Put an address on.
     Bind(IpAddr),
-    /// Take one off.
     Unbind(IpAddr),
 }
 
 /// How many addresses came and went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct AddressCounts {
     /// Addresses that are on the device now and were not before.
     pub bound: usize,
     /// Addresses that were on it and are not any more.
@@ -84,26 +81,26 @@ impl DummyDevice {
     /// If a system call fails.
     pub fn open(name: &'static str) -> Result<Self, Error> {
         let socket = Socket::open(Protocol::Route).map_err(|cause| Error::Device {
-            action: "look for",
+            action: "find",
             name: name.to_owned(),
             cause,
         })?;
         Ok(Self { name, socket })
     }
 
-    /// The number of the device, if it is there.
+    /// The index of the device, if it is there.
     ///
     /// # Errors
     /// [`Error::Foreign`] if it is not a dummy device.
     pub fn find(&mut self) -> Result<Option<u32>, Error> {
-        match rtnetlink::find_link(&mut self.socket, self.name) {
-            Ok((number, kind)) if kind == link::DUMMY => Ok(Some(number)),
+        match find_link(&mut self.socket, self.name) {
+            Ok((number, kind)) if kind == DUMMY_KIND => Ok(Some(number)),
             Ok((_, kind)) => Err(Error::Foreign {
                 name: self.name.to_owned(),
                 kind,
             }),
             Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
-            Err(cause) => Err(self.failed("look for", cause)),
+            Err(cause) => Err(self.failed("find", cause)),
         }
     }
 
@@ -116,22 +113,22 @@ impl DummyDevice {
             return Ok(number);
         }
         let name = self.name;
-        let make = flags::CREATE | flags::EXCL;
-        let made = self.socket.request(msg::NEW_LINK, make, |w| {
-            w.raw(&link::header(0, 0));
-            w.text(link::NAME, name);
-            w.u32(link::QUEUE_LENGTH, 0);
-            w.nested(link::INFO, |w| w.text(link::INFO_KIND, link::DUMMY));
+        let make = NLM_F_CREATE | NLM_F_EXCL;
+        let made = self.socket.request(RTM_NEWLINK, make, |w| {
+            w.raw(&link_header(0, 0));
+            w.text(IFLA_IFNAME, name);
+            w.u32(IFLA_TXQLEN, 0);
+            w.nested(IFLA_LINKINFO, |w| w.text(IFLA_INFO_KIND, DUMMY_KIND));
         });
         match made {
             Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Err(Error::NoDummy(error)),
-            // Somebody was faster: the next look says whether it is what we want.
-            Err(error) if error.errno() != Some(libc::EEXIST) => Err(self.failed("make", error)),
+            // Another process was faster: the next look returns whether it is what we want.
+            Err(error) if error.errno() != Some(libc::EEXIST) => Err(self.failed("create", error)),
             _ => self.require(),
         }
     }
 
-    /// Removes the device with all that is on it; says whether it was there.
+    /// Removes the device with all that is on it; returns whether it was there.
     ///
     /// # Errors
     /// If it is not a dummy device or cannot be removed.
@@ -139,8 +136,8 @@ impl DummyDevice {
         let Some(number) = self.find()? else {
             return Ok(false);
         };
-        let header = link::header(number, 0);
-        let removed = self.socket.request(msg::DEL_LINK, 0, |w| w.raw(&header));
+        let header = link_header(number, 0);
+        let removed = self.socket.request(RTM_DELLINK, 0, |w| w.raw(&header));
         removed
             .map(|()| true)
             .map_err(|cause| self.failed("remove", cause))
@@ -155,10 +152,10 @@ impl DummyDevice {
             return Ok(Vec::new());
         };
         let dumped = self.socket.dump(
-            msg::GET_ADDRESS,
-            |w| w.raw(&[0; address::HEADER_LEN]),
+            RTM_GETADDR,
+            |w| w.raw(&[0; ADDRESS_HEADER_LEN]),
             |all: &mut Vec<IpAddr>, message| {
-                if rtnetlink::interface(message) == Some(number) {
+                if interface_index(message) == Some(number) {
                     all.extend(addr::address(message));
                 }
             },
@@ -169,8 +166,8 @@ impl DummyDevice {
     /// Puts addresses on the device and takes others off. That one is there already, or gone already, is no failure.
     ///
     /// # Errors
-    /// [`Error::Address`] if the kernel refuses some; the others are changed all the same.
-    pub fn change(&mut self, changes: &[Change]) -> Result<Changed, Error> {
+    /// [`Error::Address`] if the kernel refuses some; the others are changed anyway.
+    pub fn change(&mut self, changes: &[AddressChange]) -> Result<AddressCounts, Error> {
         let number = self.require()?;
         let requests: Vec<_> = changes
             .iter()
@@ -179,19 +176,19 @@ impl DummyDevice {
         let answered = self.socket.pipeline(&requests);
         let mut refused =
             answered.map_err(|cause| self.failed("change the addresses of", cause))?;
-        let mut changed = Changed::default();
+        let mut changed = AddressCounts::default();
         for change in changes {
             match change {
-                Change::Bind(_) => changed.bound += 1,
-                Change::Unbind(_) => changed.unbound += 1,
+                AddressChange::Bind(_) => changed.bound += 1,
+                AddressChange::Unbind(_) => changed.unbound += 1,
             }
         }
         refused.retain(|(at, refusal)| match (changes.get(*at), refusal.errno) {
-            (Some(Change::Bind(_)), libc::EEXIST) => {
+            (Some(AddressChange::Bind(_)), libc::EEXIST) => {
                 changed.bound -= 1;
                 false
             }
-            (Some(Change::Unbind(_)), libc::EADDRNOTAVAIL) => {
+            (Some(AddressChange::Unbind(_)), libc::EADDRNOTAVAIL) => {
                 changed.unbound -= 1;
                 false
             }
@@ -202,9 +199,9 @@ impl DummyDevice {
             return Ok(changed);
         };
         let (address, binding) = match changes.get(at) {
-            Some(Change::Bind(address)) => (*address, true),
-            Some(Change::Unbind(address)) => (*address, false),
-            None => return Err(self.failed("change the addresses of", Netlink::Senseless)),
+            Some(AddressChange::Bind(address)) => (*address, true),
+            Some(AddressChange::Unbind(address)) => (*address, false),
+            None => return Err(self.failed("change the addresses of", Netlink::UnexpectedReply)),
         };
         Err(Error::Address {
             address,
@@ -215,7 +212,7 @@ impl DummyDevice {
         })
     }
 
-    /// The number of the device, which must be there.
+    /// The index of the device, which must be there.
     fn require(&mut self) -> Result<u32, Error> {
         let gone = || {
             Netlink::Refused(Refusal {
@@ -224,7 +221,7 @@ impl DummyDevice {
                 offset: None,
             })
         };
-        self.find()?.ok_or_else(|| self.failed("look for", gone()))
+        self.find()?.ok_or_else(|| self.failed("find", gone()))
     }
 
     fn failed(&self, action: &'static str, cause: Netlink) -> Error {
@@ -237,37 +234,36 @@ impl DummyDevice {
 }
 
 /// A change of the addresses of the device of a number.
-struct AddressRequest(u32, Change);
+struct AddressRequest(u32, AddressChange);
 
 impl Request for AddressRequest {
     fn kind(&self) -> u16 {
         match self.1 {
-            Change::Bind(_) => msg::NEW_ADDRESS,
-            Change::Unbind(_) => msg::DEL_ADDRESS,
+            AddressChange::Bind(_) => RTM_NEWADDR,
+            AddressChange::Unbind(_) => RTM_DELADDR,
         }
     }
 
     fn flags(&self) -> u16 {
         match self.1 {
-            Change::Bind(_) => flags::CREATE | flags::EXCL,
-            Change::Unbind(_) => 0,
+            AddressChange::Bind(_) => NLM_F_CREATE | NLM_F_EXCL,
+            AddressChange::Unbind(_) => 0,
         }
     }
 
     fn write(&self, w: &mut Writer) {
-        let (Change::Bind(address) | Change::Unbind(address)) = self.1;
+        let (AddressChange::Bind(address) | AddressChange::Unbind(address)) = self.1;
         let mut head = |family: libc::c_int, bits: u8, bytes: &[u8]| {
-            w.raw(&[family as u8, bits, address::NO_DETECTION, 0]);
-            w.raw(&self.0.to_ne_bytes());
-            w.bytes(address::LOCAL, bytes);
-            w.bytes(address::ADDRESS, bytes);
+            w.raw(&address_header(family as u8, bits, IFA_F_NODAD, self.0));
+            w.bytes(IFA_LOCAL, bytes);
+            w.bytes(IFA_ADDRESS, bytes);
         };
         match address {
             IpAddr::V4(v4) => head(libc::AF_INET, 32, &v4.octets()),
             IpAddr::V6(v6) => {
                 head(libc::AF_INET6, 128, &v6.octets());
-                if let Change::Bind(_) = self.1 {
-                    w.bytes(address::LIFETIME, &address::never_preferred());
+                if let AddressChange::Bind(_) = self.1 {
+                    w.bytes(IFA_CACHEINFO, &deprecated_address_lifetime());
                 }
             }
         }

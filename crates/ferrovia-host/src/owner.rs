@@ -15,10 +15,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
-use crate::nft::{self, Claim, Nft};
+use crate::nft::{self, Nft, TableClaim};
 use crate::sockopt;
 
-/// The abstract socket's name.
 const NAME: &str = "ferrovia-owner";
 /// How often a waiting process looks whether the claim is free: well below what anybody notices, and next to no work.
 const POLL: Duration = Duration::from_millis(100);
@@ -30,23 +29,21 @@ const LONGEST: usize = 128;
 /// Why it cannot be known who writes here.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// nf_tables does not answer.
     #[error("{0}")]
     Nft(#[from] nft::Error),
-    /// The socket fails.
-    #[error("cannot claim this network namespace by a socket: {0}")]
+    #[error("cannot claim this network namespace with a socket: {0}")]
     Socket(io::Error),
 }
 
 /// The claim of this process on its network namespace. It ends when this is dropped, or with the process.
 #[derive(Debug)]
 pub struct Ownership {
-    _held: Held,
+    _held: HeldClaim,
 }
 
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for as long as the claim is, not used")]
-enum Held {
+enum HeldClaim {
     Table(Nft),
     Name(UnixListener),
     /// A process that cannot write rules has the name: going without keeps the node served.
@@ -63,7 +60,7 @@ impl Owner {
         let safe = |c: char| if c.is_control() { '?' } else { c };
         let text: String = description.chars().map(safe).take(LONGEST).collect();
         Self(if text.is_empty() {
-            "a process that does not say who it is".to_owned()
+            "an unidentified process".to_owned()
         } else {
             text
         })
@@ -83,13 +80,13 @@ impl fmt::Display for Owner {
 pub fn claim(me: &Owner) -> Result<Result<Ownership, Owner>, Error> {
     if let Some(nft) = Nft::open_if_there()? {
         match nft.claim(&me.0)? {
-            Claim::Ours(nft) => {
+            TableClaim::Ours(nft) => {
                 return Ok(Ok(Ownership {
-                    _held: Held::Table(nft),
+                    _held: HeldClaim::Table(nft),
                 }));
             }
-            Claim::Taken(description) => return Ok(Err(Owner::new(&description))),
-            Claim::Unsupported => {}
+            TableClaim::Taken(description) => return Ok(Err(Owner::new(&description))),
+            TableClaim::Unsupported => {}
         }
     }
     claim_name(NAME)
@@ -132,14 +129,14 @@ fn claim_name(name: &str) -> Result<Result<Ownership, Owner>, Error> {
     let address = SocketAddr::from_abstract_name(name).map_err(Error::Socket)?;
     loop {
         let held = match UnixListener::bind_addr(&address) {
-            Ok(listener) => Held::Name(listener),
+            Ok(listener) => HeldClaim::Name(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => match named_holder(name)? {
                 // It went in between.
                 None => continue,
                 Some(holder) if holder.can_write_rules => return Ok(Err(holder.owner())),
                 Some(holder) => {
-                    tracing::warn!(socket = %format!("@{name}"), holder = %holder.owner(), "Ignored a process without CAP_NET_ADMIN that holds the name by which proxies of this node notice each other; two proxies would not notice each other");
-                    Held::Nothing
+                    tracing::warn!(socket = %format!("@{name}"), holder = %holder.owner(), "Ignored the claim of a process without CAP_NET_ADMIN; a second proxy would go undetected");
+                    HeldClaim::Nothing
                 }
             },
             Err(error) => return Err(Error::Socket(error)),
@@ -282,6 +279,6 @@ mod tests {
         let owner = Owner::new(&format!("\u{1b}[31m{}", "x".repeat(200)));
         assert_eq!(owner.to_string().len(), LONGEST);
         assert!(!owner.to_string().contains('\u{1b}'));
-        assert!(Owner::new("").to_string().starts_with("a process"));
+        assert!(Owner::new("").to_string().starts_with("an unidentified"));
     }
 }

@@ -35,7 +35,7 @@ pub const LEGACY_IPTABLES: Need = Need {
     purpose: "run the legacy iptables tools, which open a raw socket",
 };
 
-/// Root without this reads only files that it owns or that everybody may read.
+/// Root without this reads only files that it owns or that are world-readable.
 pub const FILES_OF_OTHERS: Need = Need {
     capability: Capability::CAP_DAC_READ_SEARCH,
     purpose: "read manifests that belong to other users",
@@ -80,7 +80,7 @@ impl fmt::Display for Missing {
 /// Whether this thread may do all of this now.
 ///
 /// # Errors
-/// If not, or if it cannot be told, which counts as not.
+/// If not, or if this is unknown, which counts as not.
 pub fn require(needs: &[Need]) -> Result<(), Missing> {
     let has = |need: &&Need| caps::has_cap(None, CapSet::Effective, need.capability);
     let missing: Vec<Need> = needs
@@ -102,34 +102,24 @@ pub enum DropError {
     #[error("cannot set no_new_privs: {0}")]
     NoNewPrivileges(io::Error),
     /// The limit for programs we start could not be lowered.
-    #[error("cannot take capability {index} out of the bounding set: {cause}")]
+    #[error("cannot drop capability {index} from the bounding set: {cause}")]
     Bounding {
-        /// The capability's number.
         index: libc::c_ulong,
-        /// What the system said.
         cause: io::Error,
     },
     /// One of the thread's other sets could not be changed.
     #[error("cannot change the {set} capabilities: {cause}")]
-    Set {
-        /// Which set.
-        set: &'static str,
-        /// What the system said.
-        cause: CapsError,
-    },
-    /// It cannot be told what other threads may do.
-    #[error("cannot read /proc/self/task to see what other threads may do: {0}")]
+    Set { set: &'static str, cause: CapsError },
+    /// The capabilities of other threads cannot be read.
+    #[error("cannot read the capabilities of other threads in /proc/self/task: {0}")]
     Threads(io::Error),
     /// Threads that were started before kept theirs. This thread has given up its own.
-    #[error("threads that already ran keep their capabilities: {}", names.join(", "))]
-    Kept {
-        /// The threads' names.
-        names: Vec<String>,
-    },
+    #[error("cannot drop the capabilities of threads that already ran: {}", names.join(", "))]
+    Kept { names: Vec<String> },
 }
 
 /// Gives up, for good, every capability but these, for the whole process: this thread and those it will start, programs included.
-/// Of those to keep, the ones that are not there stay missing; [`require`] tells.
+/// Of those to keep, the ones that are not there stay missing; [`require`] reports them.
 ///
 /// # Errors
 /// If the kernel refuses, or if another thread is running that may do more.
@@ -198,7 +188,7 @@ fn lower_bounding_set(keep: &CapsHashSet) -> Result<(), DropError> {
         .map(|capability| libc::c_ulong::from(capability.index()))
         .collect();
     for index in (0..64).filter(|index| !keep.contains(index)) {
-        // SAFETY: no pointers; says whether the number is in the set, and fails for one that the kernel does not know.
+        // SAFETY: no pointers; returns whether the number is in the set, and fails for one that the kernel does not know.
         let is_in = unsafe { libc::prctl(libc::PR_CAPBSET_READ, index) } == 1;
         // SAFETY: no pointers; takes the number out of this thread's set.
         if is_in && unsafe { libc::prctl(libc::PR_CAPBSET_DROP, index) } != 0 {
@@ -246,19 +236,13 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum OomScoreError {
     /// There is no such score.
-    #[error("oomScoreAdj {0} is not between -1000 and 1000")]
+    #[error("cannot set oom_score_adj to {0}: not between -1000 and 1000")]
     Range(i32),
-    /// The kernel refused.
-    #[error("cannot set oom_score_adj to {adj}: {cause}; to lower it takes {}", OOM_SCORE.capability)]
-    Write {
-        /// What was wanted.
-        adj: i32,
-        /// What the system said.
-        cause: io::Error,
-    },
+    #[error("cannot set oom_score_adj to {adj}: {cause}; lowering it requires {}", OOM_SCORE.capability)]
+    Write { adj: i32, cause: io::Error },
 }
 
-/// Makes this process more likely to be killed when memory runs out, or less. It takes CAP_SYS_RESOURCE to make it less likely than somebody
+/// Makes this process more likely to be killed when memory runs out, or less. It takes CAP_SYS_RESOURCE to make it less likely than another process
 /// who had that capability decided, so this comes before [`drop_capabilities`]. A proxy works without: the failure is worth a line, no more.
 ///
 /// # Errors

@@ -7,8 +7,8 @@ use std::io;
 
 use ferrovia_core::dialect::nft::bytecode::{Bytes, CtKey, Expr, PayloadBase};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::Refusal;
 
-use crate::netlink::Refusal;
 use crate::nft::{self, Nft};
 use crate::privileges::{self, RULES};
 
@@ -34,7 +34,7 @@ impl KernelVersion {
         Some(Self(major, numbers.next()?.parse().ok()?))
     }
 
-    /// That of the running kernel, if it can be told.
+    /// That of the running kernel, if known.
     pub fn running() -> Option<Self> {
         Self::parse(&fs::read_to_string(RELEASE).ok()?)
     }
@@ -44,28 +44,23 @@ impl KernelVersion {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel is too old.
-    #[error("the nftables mode needs Linux 5.13 or newer, this is {found}")]
+    #[error("cannot run the nftables mode on Linux {found}: 5.13 or newer is required")]
     TooOld {
         /// What the kernel calls itself.
         found: String,
     },
-    /// We lack the right.
     #[error(
-        "writing nftables rules needs CAP_NET_ADMIN: run as root, or give the container that right"
+        "cannot write nftables rules without CAP_NET_ADMIN: run as root, or add the capability to the container"
     )]
     NoNetAdmin,
     /// A file that says what this kernel is cannot be read.
     #[error("cannot read {path}: {cause}")]
     Unreadable {
-        /// The file.
         path: &'static str,
-        /// What the system said.
         cause: io::Error,
     },
-    /// nf_tables does not answer.
-    #[error("nf_tables does not answer (is CONFIG_NF_TABLES missing from this kernel?): {0}")]
+    #[error("cannot use nf_tables (is CONFIG_NF_TABLES missing from this kernel?): {0}")]
     NoNftables(nft::Error),
-    /// The kernel lacks instructions.
     #[error("this kernel lacks {}", list(.0))]
     Lacks(Vec<Lack>),
 }
@@ -129,7 +124,7 @@ fn check_version() -> Result<(), Error> {
     }
 }
 
-/// An instruction whose absence we want to hear of now.
+/// An instruction that the nftables mode requires.
 struct Feature {
     option: &'static str,
     purpose: &'static str,

@@ -1,4 +1,4 @@
-//! A small network of its own: a node and one pod, in network namespaces that nobody else has and that are gone with their threads.
+//! A small network of its own: a node and one pod, in network namespaces that no other process has and that are gone with their threads.
 //!
 //! Nothing outside is touched. The namespaces have no names, so there is nothing to tidy up, whatever happens.
 #![allow(
@@ -13,20 +13,19 @@ use std::os::fd::AsRawFd as _;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::netlink::{self, Protocol, Socket, Writer, flags};
-use crate::rtnetlink::{address, link, msg};
+use ferrovia_netlink::rtnetlink::{address_header, link_header};
+use ferrovia_netlink::uapi::if_addr::{IFA_ADDRESS, IFA_F_NODAD, IFA_LOCAL};
+use ferrovia_netlink::uapi::if_link::{
+    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_NET_NS_FD,
+};
+use ferrovia_netlink::uapi::netlink::NLM_F_CREATE;
+use ferrovia_netlink::uapi::rtnetlink::{
+    RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_GATEWAY, RTA_OIF, RTM_NEWADDR,
+    RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST, RTPROT_BOOT,
+};
+use ferrovia_netlink::uapi::veth::VETH_INFO_PEER;
+use ferrovia_netlink::{self as netlink, Protocol, Socket, Writer};
 
-/// Among what only links of that kind have: the other end.
-const VETH_PEER: u16 = 1;
-/// Attributes of routes.
-const ROUTE_GATEWAY: u16 = 5;
-const ROUTE_OUT: u16 = 4;
-/// In the header of a route: which table, who made it, how far it reaches, and that it is an ordinary one.
-const TABLE_MAIN: u8 = 254;
-const MADE_AT_BOOT: u8 = 3;
-const SCOPE_UNIVERSE: u8 = 0;
-const SCOPE_LINK: u8 = 253;
-const UNICAST: u8 = 1;
 /// The loopback device is always the first.
 const LOOPBACK: u32 = 1;
 
@@ -37,9 +36,7 @@ const POD_LINK: &str = "eth0";
 /// The addresses of one family: the node's end of the link, the pod's, and the length of the range both are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// The node's.
     pub node: IpAddr,
-    /// The pod's.
     pub pod: IpAddr,
     /// How many bits they have in common.
     pub prefix: u8,
@@ -48,24 +45,19 @@ pub struct Addresses {
 /// Why there is no such network.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refused something.
     #[error("cannot {action}: {cause}")]
     System {
-        /// What was tried.
         action: &'static str,
-        /// The refusal.
         cause: io::Error,
     },
     /// The kernel refused a part of the network.
     #[error("cannot {action}: {cause}")]
     Netlink {
-        /// What was tried.
         action: &'static str,
-        /// The refusal.
         cause: netlink::Error,
     },
     /// A thread ended before its time.
-    #[error("the thread of the {0} ended early")]
+    #[error("cannot build a scratch network: the thread of the {0} exited early")]
     Thread(&'static str),
 }
 
@@ -82,7 +74,7 @@ impl Error {
 }
 
 /// Builds the network, then runs one function on the node and one in the pod, at the same time and each on a thread of its own. Sockets they
-/// open are of the namespace they run in. Answers with what both said.
+/// open are of the namespace they run in. Returns what both said.
 ///
 /// # Errors
 /// If the network cannot be built. Without CAP_SYS_ADMIN it cannot.
@@ -96,7 +88,7 @@ pub fn node_and_pod<N: Send, P: Send>(
     thread::scope(|scope| {
         let pod = scope.spawn(move || {
             let namespace = enter_new()?;
-            // Nobody listens if the node has failed; its error is the one to tell.
+            // The receiver is gone if the node has failed, and then the node's error is returned.
             let _ = to_node.send(namespace);
             from_node.recv().map_err(|_| Error::Thread("node"))?;
             set_up_pod(addresses)?;
@@ -123,7 +115,7 @@ pub fn node_and_pod<N: Send, P: Send>(
 fn enter_new() -> Result<File, Error> {
     // SAFETY: takes a flag, no pointers. A network namespace is of the thread, so no other thread is affected.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-        return Err(system("make a network namespace")(
+        return Err(system("create a network namespace")(
             io::Error::last_os_error(),
         ));
     }
@@ -148,7 +140,7 @@ fn set_up_node(pod: &File, addresses: &[Addresses]) -> Result<(), Error> {
     ] {
         match fs::write(setting, "1") {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                return Err(system("let a namespace forward packets")(cause));
+                return Err(system("enable forwarding in a network namespace")(cause));
             }
             _ => {}
         }
@@ -187,7 +179,7 @@ struct Wiring(Socket);
 
 impl Wiring {
     fn open() -> Result<Self, Error> {
-        let action = "open a connection to the network's routes";
+        let action = "open a route netlink socket";
         let socket = Socket::open(Protocol::Route);
         socket
             .map(Self)
@@ -195,24 +187,24 @@ impl Wiring {
     }
 
     fn link_up(&mut self, number: u32) -> Result<(), Error> {
-        self.ask("switch an interface on", msg::NEW_LINK, 0, |w| {
-            w.raw(&link::header(number, link::UP));
+        self.ask("set an interface up", RTM_NEWLINK, 0, |w| {
+            w.raw(&link_header(number, libc::IFF_UP as u32));
         })
     }
 
     /// A cable whose other end is in the pod.
     fn add_link(&mut self, pod: &File) -> Result<(), Error> {
-        let create = flags::CREATE;
-        self.ask("connect two namespaces", msg::NEW_LINK, create, |w| {
-            w.raw(&link::header(0, 0));
-            w.text(link::NAME, NODE_LINK);
-            w.nested(link::INFO, |w| {
-                w.text(link::INFO_KIND, "veth");
-                w.nested(link::INFO_DATA, |w| {
-                    w.nested(VETH_PEER, |w| {
-                        w.raw(&link::header(0, 0));
-                        w.text(link::NAME, POD_LINK);
-                        w.bytes(link::NAMESPACE, &pod.as_raw_fd().to_ne_bytes());
+        let create = NLM_F_CREATE;
+        self.ask("connect two namespaces", RTM_NEWLINK, create, |w| {
+            w.raw(&link_header(0, 0));
+            w.text(IFLA_IFNAME, NODE_LINK);
+            w.nested(IFLA_LINKINFO, |w| {
+                w.text(IFLA_INFO_KIND, "veth");
+                w.nested(IFLA_INFO_DATA, |w| {
+                    w.nested(VETH_INFO_PEER, |w| {
+                        w.raw(&link_header(0, 0));
+                        w.text(IFLA_IFNAME, POD_LINK);
+                        w.bytes(IFLA_NET_NS_FD, &pod.as_raw_fd().to_ne_bytes());
                     });
                 });
             });
@@ -222,15 +214,13 @@ impl Wiring {
     fn add_address(&mut self, link: u32, ip: IpAddr, prefix: u8) -> Result<(), Error> {
         let octets = octets(ip);
         self.ask(
-            "give an interface an address",
-            msg::NEW_ADDRESS,
-            flags::CREATE,
+            "add an address to an interface",
+            RTM_NEWADDR,
+            NLM_F_CREATE,
             |w| {
-                let mut header = [family(ip), prefix, address::NO_DETECTION, 0, 0, 0, 0, 0];
-                header[4..].copy_from_slice(&link.to_ne_bytes());
-                w.raw(&header);
-                w.bytes(address::LOCAL, &octets);
-                w.bytes(address::ADDRESS, &octets);
+                w.raw(&address_header(family(ip), prefix, IFA_F_NODAD, link));
+                w.bytes(IFA_LOCAL, &octets);
+                w.bytes(IFA_ADDRESS, &octets);
             },
         )
     }
@@ -241,19 +231,28 @@ impl Wiring {
         family: u8,
         gateway: Option<IpAddr>,
     ) -> Result<(), Error> {
-        // Without a gateway, whoever is addressed is taken to be on the link.
-        let scope = gateway.map_or(SCOPE_LINK, |_| SCOPE_UNIVERSE);
-        self.ask("add a route", msg::NEW_ROUTE, flags::CREATE, |w| {
-            w.raw(&[family, 0, 0, 0, TABLE_MAIN, MADE_AT_BOOT, scope, UNICAST]);
+        // Without a gateway, every destination counts as being on the link.
+        let scope = gateway.map_or(RT_SCOPE_LINK, |_| RT_SCOPE_UNIVERSE);
+        self.ask("add a route", RTM_NEWROUTE, NLM_F_CREATE, |w| {
+            w.raw(&[
+                family,
+                0,
+                0,
+                0,
+                RT_TABLE_MAIN,
+                RTPROT_BOOT,
+                scope,
+                RTN_UNICAST,
+            ]);
             w.raw(&[0; 4]);
             if let Some(gateway) = gateway {
-                w.bytes(ROUTE_GATEWAY, &octets(gateway));
+                w.bytes(RTA_GATEWAY, &octets(gateway));
             }
-            w.bytes(ROUTE_OUT, &link.to_ne_bytes());
+            w.bytes(RTA_OIF, &link.to_ne_bytes());
         })
     }
 
-    /// Asks for something and waits for the kernel's word on it.
+    /// Asks for something and waits for the acknowledgement.
     fn ask(
         &mut self,
         action: &'static str,
@@ -288,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_and_pod_reach_each_other_in_both_families_and_nobody_else_sees_it() {
+    fn node_and_pod_reach_each_other_in_both_families_in_own_namespaces() {
         let before = fs::read_link("/proc/thread-self/ns/net").unwrap();
         let addresses = [
             Addresses {
@@ -314,7 +313,7 @@ mod tests {
         };
         let in_pod = move || {
             let sockets = addresses.map(|one| TcpListener::bind((one.pod, 80)).unwrap());
-            // The link goes when the node ends, which it does when it has heard all.
+            // The link goes when the node ends, which happens after it has received everything.
             let links = crate::survey::links::links().unwrap().len();
             listening.send(()).unwrap();
             for socket in sockets {

@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// SIGTERM and SIGINT, held back until someone waits for them. A process with number 1, as in a container, would otherwise never
-/// get them: the kernel spares it signals that nobody waits for.
+/// SIGTERM and SIGINT, held back until another process waits for them. A process with number 1, as in a container, would otherwise never
+/// get them: the kernel does not deliver signals to it that it does not handle.
 #[derive(Debug)]
 pub struct Termination(libc::sigset_t);
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Reads an option into a buffer, whose content is also what the kernel is asked with. Answers with how many bytes it wrote.
+/// Reads an option into a buffer, whose content is also what the kernel is asked with. Returns how many bytes it wrote.
 pub(crate) fn get(
     socket: impl AsFd,
     level: libc::c_int,

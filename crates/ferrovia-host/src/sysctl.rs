@@ -1,7 +1,7 @@
 //! Kernel settings that are files: read, compared, and written only if they differ.
 //!
 //! In a container these files are often read-only, which is for its operator to change and not for us to fail over. So the ways in which
-//! one cannot be written are told apart.
+//! one cannot be written are distinguished.
 
 use std::fs;
 use std::io;
@@ -68,13 +68,10 @@ impl Setting {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {} {}: {cause}", if *.writing { "write" } else { "read" }, .path.display())]
 pub struct Error {
-    /// Its file.
     pub path: PathBuf,
-    /// What was tried.
     pub writing: bool,
     /// What stands in the way.
     pub obstacle: Obstacle,
-    /// What the system said.
     pub cause: io::Error,
 }
 
@@ -116,7 +113,7 @@ pub trait Settings {
     /// If its file cannot be written or the kernel does not accept the value.
     fn write(&self, setting: Setting, value: u64) -> Result<(), Error>;
 
-    /// Makes a setting this value; it is not written if it is that already. Answers with what it was.
+    /// Makes a setting this value; it is not written if it is that already. Returns what it was.
     ///
     /// # Errors
     /// If it cannot be read or written.
@@ -136,7 +133,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// This machine's.
     pub fn of_this_machine() -> Self {
         Self::below("/")
     }
@@ -170,7 +166,7 @@ impl Settings for Files {
         let failed = self.failed(setting, false);
         let text = fs::read_to_string(self.root.join(setting.0)).map_err(&failed)?;
         let number = text.trim().parse();
-        number.map_err(|_| failed(io::Error::other("it holds no number")))
+        number.map_err(|_| failed(io::Error::other("its value is not a number")))
     }
 
     fn write(&self, setting: Setting, value: u64) -> Result<(), Error> {
@@ -212,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_person_is_told_the_command() {
+    fn error_names_the_sysctl_command() {
         assert_eq!(
             Setting::CONNTRACK_MAX.command(9),
             "sysctl -w net.netfilter.nf_conntrack_max=9"

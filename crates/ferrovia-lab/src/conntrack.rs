@@ -4,7 +4,21 @@ pub mod cleanup;
 
 use std::net::{IpAddr, SocketAddr};
 
-use ferrovia_host::netlink::{Error, Header, Protocol, Refusal, Socket, Writer, flags, messages};
+use ferrovia_netlink::uapi::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST};
+use ferrovia_netlink::uapi::nf_conntrack_common::{
+    IPS_ASSURED, IPS_CONFIRMED, IPS_DST_NAT_DONE, IPS_SEEN_REPLY, IPS_SRC_NAT_DONE,
+};
+use ferrovia_netlink::uapi::nf_conntrack_sctp::SCTP_CONNTRACK_ESTABLISHED;
+use ferrovia_netlink::uapi::nf_conntrack_tcp::TCP_CONNTRACK_ESTABLISHED;
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_CTNETLINK;
+use ferrovia_netlink::uapi::nfnetlink_conntrack::{
+    CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_IP_V6_DST, CTA_IP_V6_SRC, CTA_PROTO_DST_PORT, CTA_PROTO_NUM,
+    CTA_PROTO_SRC_PORT, CTA_PROTOINFO, CTA_PROTOINFO_SCTP, CTA_PROTOINFO_SCTP_STATE,
+    CTA_PROTOINFO_SCTP_VTAG_ORIGINAL, CTA_PROTOINFO_SCTP_VTAG_REPLY, CTA_PROTOINFO_TCP,
+    CTA_PROTOINFO_TCP_STATE, CTA_STATUS, CTA_TIMEOUT, CTA_TUPLE_IP, CTA_TUPLE_ORIG,
+    CTA_TUPLE_PROTO, CTA_TUPLE_REPLY, CTA_ZONE, IPCTNL_MSG_CT_NEW,
+};
+use ferrovia_netlink::{Error, Header, Protocol, Refusal, Socket, Writer, messages, nfnetlink};
 
 /// `IPPROTO_TCP`
 pub const TCP: u8 = 6;
@@ -53,14 +67,10 @@ pub fn create(entries: impl Iterator<Item = ConntrackEntry>) -> Result<(), Error
         let mut seq = socket.next_seq();
         let mut batch = entries.by_ref().take(BATCH).peekable();
         while let Some(entry) = batch.next() {
-            let ack = if batch.peek().is_none() {
-                flags::ACK
-            } else {
-                0
-            };
+            let ack = if batch.peek().is_none() { NLM_F_ACK } else { 0 };
             let header = Header {
-                kind: 1 << 8,
-                flags: flags::REQUEST | flags::CREATE | ack,
+                kind: nfnetlink::message_type(NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW),
+                flags: NLM_F_REQUEST | NLM_F_CREATE | ack,
                 seq,
             };
             writer.message(header, |w| write(w, &entry));
@@ -87,59 +97,56 @@ fn wait_for_ack(socket: &mut Socket, last: u32) -> Result<(), Error> {
 }
 
 fn write(w: &mut Writer, entry: &ConntrackEntry) {
-    const ORIGINAL: u16 = 1;
-    const REPLY: u16 = 2;
-    const STATUS: u16 = 3;
-    const PROTOCOL_INFO: u16 = 4;
-    const TIMEOUT: u16 = 7;
-    const ZONE: u16 = 18;
-    const SEEN_REPLY_ASSURED_CONFIRMED_NAT_DONE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100;
-    const TCP_STATE_ESTABLISHED: u8 = 3;
+    // Answered and confirmed, with all translation decided.
+    const STATUS: u32 =
+        IPS_SEEN_REPLY | IPS_ASSURED | IPS_CONFIRMED | IPS_SRC_NAT_DONE | IPS_DST_NAT_DONE;
     let family = if entry.client.is_ipv4() {
         libc::AF_INET
     } else {
         libc::AF_INET6
     };
-    w.raw(&[family as u8, 0, 0, 0]);
-    w.nested(ORIGINAL, |w| {
+    w.raw(&nfnetlink::header(family as u8));
+    w.nested(CTA_TUPLE_ORIG, |w| {
         write_tuple(w, entry.protocol, entry.client, entry.sent_to);
     });
-    w.nested(REPLY, |w| {
+    w.nested(CTA_TUPLE_REPLY, |w| {
         write_tuple(w, entry.protocol, entry.answered_by, entry.client);
     });
-    w.be32(STATUS, SEEN_REPLY_ASSURED_CONFIRMED_NAT_DONE);
-    w.be32(TIMEOUT, 3600);
+    w.be32(CTA_STATUS, STATUS);
+    w.be32(CTA_TIMEOUT, 3600);
     if entry.zone != 0 {
-        w.bytes(ZONE, &entry.zone.to_be_bytes());
+        w.bytes(CTA_ZONE, &entry.zone.to_be_bytes());
     }
     match entry.protocol {
-        TCP => w.nested(PROTOCOL_INFO, |w| {
-            w.nested(1, |w| w.bytes(1, &[TCP_STATE_ESTABLISHED]));
+        TCP => w.nested(CTA_PROTOINFO, |w| {
+            w.nested(CTA_PROTOINFO_TCP, |w| {
+                w.bytes(CTA_PROTOINFO_TCP_STATE, &[TCP_CONNTRACK_ESTABLISHED]);
+            });
         }),
-        SCTP => w.nested(PROTOCOL_INFO, |w| {
-            w.nested(3, |w| {
-                w.bytes(1, &[TCP_STATE_ESTABLISHED + 1]);
-                w.be32(2, 1);
-                w.be32(3, 1);
+        SCTP => w.nested(CTA_PROTOINFO, |w| {
+            w.nested(CTA_PROTOINFO_SCTP, |w| {
+                w.bytes(CTA_PROTOINFO_SCTP_STATE, &[SCTP_CONNTRACK_ESTABLISHED]);
+                w.be32(CTA_PROTOINFO_SCTP_VTAG_ORIGINAL, 1);
+                w.be32(CTA_PROTOINFO_SCTP_VTAG_REPLY, 1);
             });
         }),
         _ => {}
     }
 }
 
-/// Writes the tuple of one direction of a flow (`CTA_TUPLE_*`).
+/// Writes one direction of a flow.
 pub fn write_tuple(w: &mut Writer, protocol: u8, from: SocketAddr, to: SocketAddr) {
-    let address = |w: &mut Writer, at: u16, ip: IpAddr| match ip {
-        IpAddr::V4(ip) => w.bytes(at, &ip.octets()),
-        IpAddr::V6(ip) => w.bytes(at + 2, &ip.octets()),
+    let address = |w: &mut Writer, v4: u16, v6: u16, ip: IpAddr| match ip {
+        IpAddr::V4(ip) => w.bytes(v4, &ip.octets()),
+        IpAddr::V6(ip) => w.bytes(v6, &ip.octets()),
     };
-    w.nested(1, |w| {
-        address(w, 1, from.ip());
-        address(w, 2, to.ip());
+    w.nested(CTA_TUPLE_IP, |w| {
+        address(w, CTA_IP_V4_SRC, CTA_IP_V6_SRC, from.ip());
+        address(w, CTA_IP_V4_DST, CTA_IP_V6_DST, to.ip());
     });
-    w.nested(2, |w| {
-        w.bytes(1, &[protocol]);
-        w.bytes(2, &from.port().to_be_bytes());
-        w.bytes(3, &to.port().to_be_bytes());
+    w.nested(CTA_TUPLE_PROTO, |w| {
+        w.bytes(CTA_PROTO_NUM, &[protocol]);
+        w.bytes(CTA_PROTO_SRC_PORT, &from.port().to_be_bytes());
+        w.bytes(CTA_PROTO_DST_PORT, &to.port().to_be_bytes());
     });
 }

@@ -3,33 +3,38 @@
 //! A world has some hundred lines in eight namespaces. A program for each namespace takes user-mode Linux, where programs start slowly,
 //! longer than everything else about a world together. Only what the wiring says is understood; anything else is an error.
 
-mod attributes;
-mod uapi;
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::attributes::{Attributes, find};
-use self::uapi::{
-    ACKNOWLEDGE, ADDRESS, ADDRESS_LIFETIME, ADDRESS_LOCAL, ADDRESS_WITHOUT_DETECTION, ANSWER,
-    GET_LINK, INFO_DATA, INFO_KIND, INFO_PORT_DATA, INFO_PORT_KIND, LINK_HEADER_LEN, LINK_INFO,
-    LINK_MASTER, LINK_NAME, LINK_NAMESPACE, LINK_STATE, LINK_UP, MADE_BY_HAND, MAIN_TABLE,
-    NEIGHBOUR, NEIGHBOUR_HARDWARE, NEIGHBOUR_PERMANENT, NEW_ADDRESS, NEW_LINK, NEW_NEIGHBOUR,
-    NEW_ONLY, NEW_ROUTE, PORT_HAIRPIN, REQUEST, ROUTE_GATEWAY, ROUTE_LINK, ROUTE_ON_LINK,
-    ROUTE_SOURCE, ROUTE_TO, SCOPE_LINK, SCOPE_UNIVERSE, STATE_UP, UNICAST, VETH_PEER,
+use ferrovia_netlink::rtnetlink::{
+    LINK_HEADER_LEN, address_header, deprecated_address_lifetime, find_link, link_header,
 };
-use crate::netns;
-use crate::sys;
+use ferrovia_netlink::uapi::if_addr::{IFA_ADDRESS, IFA_CACHEINFO, IFA_F_NODAD, IFA_LOCAL};
+use ferrovia_netlink::uapi::if_link::{
+    IFLA_BRPORT_MODE, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
+    IFLA_INFO_SLAVE_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_NET_NS_FD, IFLA_OPERSTATE,
+};
+use ferrovia_netlink::uapi::neighbour::{NDA_DST, NDA_LLADDR, NUD_PERMANENT};
+use ferrovia_netlink::uapi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
+use ferrovia_netlink::uapi::rtnetlink::{
+    RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_OIF, RTA_PREFSRC,
+    RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH, RTM_NEWROUTE, RTN_UNICAST, RTNH_F_ONLINK,
+    RTPROT_BOOT,
+};
+use ferrovia_netlink::uapi::veth::VETH_INFO_PEER;
+use ferrovia_netlink::{Attr, Attrs, Error, Protocol, Socket, Writer};
 
-/// Much longer than any machine takes; only a fault is waited for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Length of a message's header.
-const HEADER_LEN: usize = 16;
+use crate::netns;
+
+/// How long to wait for links to come up. Much longer than any machine takes: only a bug exhausts it.
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(30);
+/// New objects only: an existing one is an error.
+const NEW_ONLY: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
 /// Carries out lines in the calling thread's network namespace. The error names the line.
 pub(crate) fn run(lines: &str) -> io::Result<()> {
@@ -49,7 +54,7 @@ pub(crate) fn run(lines: &str) -> io::Result<()> {
 /// what is sent by it until then: a call that begins with a lost packet is a second late.
 pub(crate) fn wait_until_carrying(links: &[String]) -> io::Result<()> {
     let mut route = Route::open()?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CARRIER_TIMEOUT;
     for link in links {
         while !route.is_carrying(link)? {
             if deadline < Instant::now() {
@@ -61,29 +66,28 @@ pub(crate) fn wait_until_carrying(links: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// A conversation about one namespace's links, addresses and routes.
+/// Links, addresses and routes of one namespace.
 struct Route {
-    /// A netlink socket; for the standard library anything that sends and receives datagrams is UDP.
-    socket: UdpSocket,
-    /// The numbers of links, by name.
-    numbers: HashMap<String, u32>,
+    socket: Socket,
+    /// Interface indexes by name.
+    indexes: HashMap<String, u32>,
 }
 
 impl Route {
     fn open() -> io::Result<Self> {
         Ok(Self {
-            socket: sys::route_socket()?.into(),
-            numbers: HashMap::new(),
+            socket: Socket::open(Protocol::Route).map_err(system_error)?,
+            indexes: HashMap::new(),
         })
     }
 
     fn command(&mut self, words: &[&str]) -> io::Result<()> {
         match *words {
-            ["link", "add", name, "type", "bridge"] => {
-                let info = Attributes::default().text(INFO_KIND, "bridge");
-                let link = Attributes::behind(&link_header(0, 0)).text(LINK_NAME, name);
-                self.ask(NEW_LINK, NEW_ONLY, link.nested(LINK_INFO, &info))
-            }
+            ["link", "add", name, "type", "bridge"] => self.request(RTM_NEWLINK, NEW_ONLY, |w| {
+                w.raw(&link_header(0, 0));
+                w.text(IFLA_IFNAME, name);
+                w.nested(IFLA_LINKINFO, |w| w.text(IFLA_INFO_KIND, "bridge"));
+            }),
             [
                 "link",
                 "add",
@@ -99,21 +103,25 @@ impl Route {
                 peers_namespace,
             ] => self.add_pair((name, namespace), (peer, peers_namespace)),
             ["link", "set", name, "up"] => {
-                let header = link_header(self.number(name)?, LINK_UP);
-                self.ask(NEW_LINK, 0, Attributes::behind(&header))
+                let header = link_header(self.index(name)?, libc::IFF_UP as u32);
+                self.request(RTM_NEWLINK, 0, |w| w.raw(&header))
             }
             ["link", "set", name, "master", master] => {
-                let master = self.number(master)?;
-                let link = Attributes::behind(&link_header(self.number(name)?, 0));
-                self.ask(NEW_LINK, 0, link.with(LINK_MASTER, &master.to_ne_bytes()))
+                let (index, master) = (self.index(name)?, self.index(master)?);
+                self.request(RTM_NEWLINK, 0, |w| {
+                    w.raw(&link_header(index, 0));
+                    w.u32(IFLA_MASTER, master);
+                })
             }
             ["link", "set", name, "type", "bridge_slave", "hairpin", "on"] => {
-                let hairpin = Attributes::default().with(PORT_HAIRPIN, &[1]);
-                let info = Attributes::default()
-                    .text(INFO_PORT_KIND, "bridge")
-                    .nested(INFO_PORT_DATA, &hairpin);
-                let link = Attributes::behind(&link_header(self.number(name)?, 0));
-                self.ask(NEW_LINK, 0, link.nested(LINK_INFO, &info))
+                let index = self.index(name)?;
+                self.request(RTM_NEWLINK, 0, |w| {
+                    w.raw(&link_header(index, 0));
+                    w.nested(IFLA_LINKINFO, |w| {
+                        w.text(IFLA_INFO_SLAVE_KIND, "bridge");
+                        w.nested(IFLA_INFO_SLAVE_DATA, |w| w.bytes(IFLA_BRPORT_MODE, &[1]));
+                    });
+                })
             }
             ["addr", "add", address, "dev", name, ref options @ ..] => {
                 self.add_address(address, name, options)
@@ -138,17 +146,20 @@ impl Route {
     fn add_pair(&mut self, one: (&str, &str), other: (&str, &str)) -> io::Result<()> {
         let open = |name| File::open(netns::path(name));
         let (one_in, other_in) = (open(one.1)?, open(other.1)?);
-        let end = |name, namespace: &File| {
-            Attributes::behind(&link_header(0, 0))
-                .text(LINK_NAME, name)
-                .with(LINK_NAMESPACE, &namespace.as_raw_fd().to_ne_bytes())
+        let end = |w: &mut Writer, name, namespace: &File| {
+            w.raw(&link_header(0, 0));
+            w.text(IFLA_IFNAME, name);
+            w.bytes(IFLA_NET_NS_FD, &namespace.as_raw_fd().to_ne_bytes());
         };
-        let peer = Attributes::default().nested(VETH_PEER, &end(other.0, &other_in));
-        let info = Attributes::default()
-            .text(INFO_KIND, "veth")
-            .nested(INFO_DATA, &peer);
-        let link = end(one.0, &one_in).nested(LINK_INFO, &info);
-        self.ask(NEW_LINK, NEW_ONLY, link)
+        self.request(RTM_NEWLINK, NEW_ONLY, |w| {
+            end(w, one.0, &one_in);
+            w.nested(IFLA_LINKINFO, |w| {
+                w.text(IFLA_INFO_KIND, "veth");
+                w.nested(IFLA_INFO_DATA, |w| {
+                    w.nested(VETH_INFO_PEER, |w| end(w, other.0, &other_in));
+                });
+            });
+        })
     }
 
     fn add_address(&mut self, address: &str, name: &str, options: &[&str]) -> io::Result<()> {
@@ -158,26 +169,25 @@ impl Route {
         while !rest.is_empty() {
             rest = match rest {
                 ["nodad", rest @ ..] => {
-                    flags |= ADDRESS_WITHOUT_DETECTION;
+                    flags |= IFA_F_NODAD;
                     rest
                 }
                 ["preferred_lft", "0", rest @ ..] => {
-                    // Never preferred, valid for ever, and two times that only the kernel sets.
-                    lifetime = Some([0, u32::MAX, 0, 0].map(u32::to_ne_bytes).concat());
+                    lifetime = Some(deprecated_address_lifetime());
                     rest
                 }
                 _ => return Err(unknown()),
             };
         }
-        let number = self.number(name)?.to_ne_bytes();
-        let header = [&[family(address), length, flags, 0][..], &number].concat();
-        let mut message = Attributes::behind(&header)
-            .with(ADDRESS_LOCAL, &bytes(address))
-            .with(ADDRESS, &bytes(address));
-        if let Some(lifetime) = lifetime {
-            message = message.with(ADDRESS_LIFETIME, &lifetime);
-        }
-        self.ask(NEW_ADDRESS, NEW_ONLY, message)
+        let header = address_header(family(address), length, flags, self.index(name)?);
+        self.request(RTM_NEWADDR, NEW_ONLY, |w| {
+            w.raw(&header);
+            w.bytes(IFA_LOCAL, &bytes(address));
+            w.bytes(IFA_ADDRESS, &bytes(address));
+            if let Some(lifetime) = lifetime {
+                w.bytes(IFA_CACHEINFO, &lifetime);
+            }
+        })
     }
 
     fn add_route(&mut self, to: &str, options: &[&str]) -> io::Result<()> {
@@ -198,11 +208,11 @@ impl Route {
                     rest
                 }
                 ["dev", name, rest @ ..] => {
-                    link = Some(self.number(name)?);
+                    link = Some(self.index(name)?);
                     rest
                 }
                 ["onlink", rest @ ..] => {
-                    flags |= ROUTE_ON_LINK;
+                    flags |= RTNH_F_ONLINK;
                     rest
                 }
                 _ => return Err(unknown()),
@@ -211,8 +221,8 @@ impl Route {
         let of = to.map(|(address, _)| address).or(gateway);
         let family = family(of.ok_or_else(unknown)?);
         let scope = match gateway {
-            None if i32::from(family) == libc::AF_INET => SCOPE_LINK,
-            _ => SCOPE_UNIVERSE,
+            None if i32::from(family) == libc::AF_INET => RT_SCOPE_LINK,
+            _ => RT_SCOPE_UNIVERSE,
         };
         let length = to.map_or(0, |(_, length)| length);
         let header = [
@@ -220,27 +230,27 @@ impl Route {
             length,
             0,
             0,
-            MAIN_TABLE,
-            MADE_BY_HAND,
+            RT_TABLE_MAIN,
+            RTPROT_BOOT,
             scope,
-            UNICAST,
+            RTN_UNICAST,
         ];
-        let header = [&header[..], &flags.to_ne_bytes()].concat();
-        let to = to.map(|(address, _)| bytes(address));
-        let link = link.map(|number| number.to_ne_bytes().to_vec());
-        let attributes = [
-            (ROUTE_TO, to),
-            (ROUTE_LINK, link),
-            (ROUTE_GATEWAY, gateway.map(bytes)),
-            (ROUTE_SOURCE, source.map(bytes)),
-        ];
-        let given = attributes
-            .into_iter()
-            .filter_map(|(kind, value)| Some((kind, value?)));
-        let message = given.fold(Attributes::behind(&header), |message, (kind, value)| {
-            message.with(kind, &value)
-        });
-        self.ask(NEW_ROUTE, NEW_ONLY, message)
+        self.request(RTM_NEWROUTE, NEW_ONLY, |w| {
+            w.raw(&header);
+            w.raw(&flags.to_ne_bytes());
+            if let Some((address, _)) = to {
+                w.bytes(RTA_DST, &bytes(address));
+            }
+            if let Some(index) = link {
+                w.u32(RTA_OIF, index);
+            }
+            if let Some(gateway) = gateway {
+                w.bytes(RTA_GATEWAY, &bytes(gateway));
+            }
+            if let Some(source) = source {
+                w.bytes(RTA_PREFSRC, &bytes(source));
+            }
+        })
     }
 
     fn add_neighbour(&mut self, address: &str, hardware: &str, name: &str) -> io::Result<()> {
@@ -250,76 +260,53 @@ impl Route {
             .map(|byte| u8::from_str_radix(byte, 16))
             .collect();
         let hardware = hardware.map_err(|_| unknown())?;
-        let number = self.number(name)?.to_ne_bytes();
-        let state = NEIGHBOUR_PERMANENT.to_ne_bytes();
-        let header = [&[family(address), 0, 0, 0][..], &number, &state, &[0, 0]].concat();
-        let message = Attributes::behind(&header)
-            .with(NEIGHBOUR, &bytes(address))
-            .with(NEIGHBOUR_HARDWARE, &hardware);
-        self.ask(NEW_NEIGHBOUR, NEW_ONLY, message)
+        let index = self.index(name)?.to_ne_bytes();
+        let state = NUD_PERMANENT.to_ne_bytes();
+        self.request(RTM_NEWNEIGH, NEW_ONLY, |w| {
+            w.raw(&[family(address), 0, 0, 0]);
+            w.raw(&index);
+            w.raw(&state);
+            w.raw(&[0, 0]);
+            w.bytes(NDA_DST, &bytes(address));
+            w.bytes(NDA_LLADDR, &hardware);
+        })
     }
 
-    /// The number of a link.
-    fn number(&mut self, name: &str) -> io::Result<u32> {
-        if let Some(number) = self.numbers.get(name) {
-            return Ok(*number);
+    fn index(&mut self, name: &str) -> io::Result<u32> {
+        if let Some(index) = self.indexes.get(name) {
+            return Ok(*index);
         }
-        let number = number_at(&self.link(name)?, HEADER_LEN + 4)?;
-        self.numbers.insert(name.to_owned(), number);
-        Ok(number)
+        let (index, _) = find_link(&mut self.socket, name).map_err(system_error)?;
+        self.indexes.insert(name.to_owned(), index);
+        Ok(index)
     }
 
     fn is_carrying(&mut self, name: &str) -> io::Result<bool> {
-        let link = self.link(name)?;
-        let attributes = link.get(HEADER_LEN + LINK_HEADER_LEN..).unwrap_or_default();
-        Ok(find(attributes, LINK_STATE) == Some(&[STATE_UP]))
+        let state = self.socket.query(
+            RTM_GETLINK,
+            |w| {
+                w.raw(&link_header(0, 0));
+                w.text(IFLA_IFNAME, name);
+            },
+            |message| {
+                let attrs = Attrs::of(message, LINK_HEADER_LEN);
+                Some(attrs.get(IFLA_OPERSTATE).and_then(Attr::u8))
+            },
+        );
+        Ok(state.map_err(system_error)?.map(i32::from) == Some(libc::IF_OPER_UP))
     }
 
-    /// What the kernel says of a link.
-    fn link(&mut self, name: &str) -> io::Result<Vec<u8>> {
-        let question = Attributes::behind(&link_header(0, 0)).text(LINK_NAME, name);
-        self.exchange(GET_LINK, 0, question)
-    }
-
-    /// Asks the kernel to do something.
-    fn ask(&mut self, kind: u16, flags: u16, message: Attributes) -> io::Result<()> {
-        self.exchange(kind, flags | ACKNOWLEDGE, message).map(drop)
-    }
-
-    /// Sends a message; what is answered, unless that is a refusal.
-    fn exchange(&mut self, kind: u16, flags: u16, message: Attributes) -> io::Result<Vec<u8>> {
-        let message = message.into_bytes();
-        let length = u32::try_from(HEADER_LEN + message.len()).map_err(io::Error::other)?;
-        let mut sent = length.to_ne_bytes().to_vec();
-        sent.extend(kind.to_ne_bytes());
-        sent.extend((flags | REQUEST).to_ne_bytes());
-        // Each question is answered before the next is asked, so they need no numbers.
-        sent.extend([0; 8]);
-        sent.extend(message);
-        self.socket.send(&sent)?;
-        let mut answer = vec![0; 32 << 10];
-        let length = self.socket.recv(&mut answer)?;
-        answer.truncate(length);
-        if answer.get(4..6) != Some(&ANSWER.to_ne_bytes()) {
-            return Ok(answer);
-        }
-        match number_at(&answer, HEADER_LEN)?.cast_signed() {
-            0 => Ok(answer),
-            errno => Err(io::Error::from_raw_os_error(-errno)),
-        }
+    fn request(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Writer)) -> io::Result<()> {
+        self.socket.request(kind, flags, body).map_err(system_error)
     }
 }
 
-/// The header of messages about links; the flags given are set, the others left as they are.
-fn link_header(number: u32, flags: u32) -> Vec<u8> {
-    [0, number, flags, flags].map(u32::to_ne_bytes).concat()
-}
-
-fn number_at(message: &[u8], at: usize) -> io::Result<u32> {
-    let bytes = message
-        .get(at..at + 4)
-        .and_then(|four| four.try_into().ok());
-    bytes.map(u32::from_ne_bytes).ok_or_else(unknown)
+/// An error with the kind of its error number, by which callers tell what is missing.
+fn system_error(error: Error) -> io::Error {
+    match error.errno() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::other(error),
+    }
 }
 
 fn prefix(text: &str) -> io::Result<(IpAddr, u8)> {
@@ -346,7 +333,7 @@ fn bytes(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The wiring says something that is not understood here, or the kernel does.
+/// A line of the wiring is not understood.
 fn unknown() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidInput)
 }
@@ -356,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_is_said_with_its_line() {
+    fn unknown_line_is_quoted_in_the_error() {
         for line in [
             "link frobnicate eth0",
             "route add default dev lo",

@@ -295,15 +295,6 @@ pub(crate) fn raw_sender() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens a socket to the kernel's links, addresses and routes, in the calling thread's namespace.
-pub(crate) fn route_socket() -> io::Result<OwnedFd> {
-    let class = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: socket takes three integers.
-    let fd = checked(unsafe { libc::socket(libc::AF_NETLINK, class, libc::NETLINK_ROUTE) })?;
-    // SAFETY: the call above returned this descriptor, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// Starts to connect a socket; a stream that is still on its way is a success.
 pub(crate) fn connect(socket: &OwnedFd, remote: SocketAddr) -> io::Result<()> {
     let (address, length) = raw_address(remote);

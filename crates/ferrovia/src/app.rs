@@ -20,7 +20,7 @@ use std::time::Instant;
 use anyhow::{bail, ensure};
 use ferrovia_core::desired::LocalSetting;
 use ferrovia_core::family::{Family, PerFamily};
-use ferrovia_host::nft::Connection;
+use ferrovia_host::nft::NftConnection;
 use ferrovia_host::portals::Directory;
 use ferrovia_host::privileges;
 use ferrovia_host::sysctl::Files;
@@ -250,7 +250,7 @@ fn reporter(
 fn sweeper(
     config: &Config,
     io: &Io,
-    filled_sets: Option<Connection>,
+    filled_sets: Option<NftConnection>,
 ) -> anyhow::Result<Option<Sweeper>> {
     let metrics = Arc::clone(&io.metrics);
     let start = |sets| Sweeper::start(sets, config.counters, move |report| metrics.swept(report));

@@ -18,7 +18,7 @@ use ferrovia_core::difference::Difference;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::trace::in_kernel::KernelObject;
 use ferrovia_core::trace::{Trace, TraceMode};
-use ferrovia_host::nft::Connection;
+use ferrovia_host::nft::NftConnection;
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
@@ -62,7 +62,7 @@ pub struct Installed {
     /// The proxies of this process, for those who read their figures. A mode that leaves all to the kernel has none.
     pub proxies: Directory,
     /// The way to the sets that packets fill, where the mode has any.
-    pub filled_sets: Option<Connection>,
+    pub filled_sets: Option<NftConnection>,
 }
 
 /// Makes a [`Watcher`] that hears everything from then on.

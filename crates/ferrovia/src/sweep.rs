@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::sweep::RemovedFrontends;
-use ferrovia_host::nft::Connection;
+use ferrovia_host::nft::NftConnection;
 use ferrovia_host::privileges::{self, RULES};
 
 use self::round::Sets;
@@ -65,7 +65,7 @@ impl Sweeper {
     /// # Errors
     /// If the system gives us no thread.
     pub fn start(
-        connection: Connection,
+        connection: NftConnection,
         counters: bool,
         report: impl FnMut(Report) + Send + 'static,
     ) -> io::Result<Self> {

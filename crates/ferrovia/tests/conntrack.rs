@@ -11,7 +11,7 @@ use ferrovia::conntrack::worker::{Cleaned, Cleaner};
 use ferrovia_core::desired::Frontend;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::conntrack::Cleanup;
-use ferrovia_host::conntrack::{Reader, SentTo};
+use ferrovia_host::conntrack::{FlowReader, SentTo};
 use ferrovia_lab::namespace::in_namespace;
 
 use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
@@ -54,7 +54,7 @@ fn started_with_pace(pace: Duration) -> (Cleaner, Receiver<Cleaned>) {
 /// The endpoints of all flows, sorted.
 fn endpoints() -> Vec<SocketAddr> {
     let mut found = Vec::new();
-    let mut reader = Reader::open().unwrap();
+    let mut reader = FlowReader::open().unwrap();
     reader
         .each(Family::V4, SentTo::Anywhere, |flow| {
             found.push(flow.answered_by);

@@ -32,7 +32,7 @@ pub(crate) enum Service {
     Short,
     /// Everything comes back.
     Echo,
-    /// Everything is read; at the end a byte says so.
+    /// Everything is read; at the end a byte reports it.
     Sink,
     /// Datagrams come back.
     Udp,

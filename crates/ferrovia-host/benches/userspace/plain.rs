@@ -12,7 +12,7 @@ const STACK: usize = 64 << 10;
 /// After so long a flow is over, as in the engine.
 const IDLE: Duration = Duration::from_millis(250);
 
-/// Carries connections, for ever.
+/// Carries connections, forever.
 pub(crate) fn carry_tcp(from: SocketAddr, to: SocketAddr) {
     let listener = TcpListener::bind(from).unwrap();
     spawn(move || {
@@ -22,7 +22,7 @@ pub(crate) fn carry_tcp(from: SocketAddr, to: SocketAddr) {
     });
 }
 
-/// Carries datagrams, for ever.
+/// Carries datagrams, forever.
 pub(crate) fn carry_udp(from: SocketAddr, to: SocketAddr) {
     let listener = Arc::new(UdpSocket::bind(from).unwrap());
     spawn(move || {

@@ -11,8 +11,8 @@ use std::net::{SocketAddr, SocketAddrV4};
 
 use ferrovia_core::plan::conntrack::{Cleanup, StaleFlow, StaleReason};
 
-use super::plan::{Table, looks};
-use super::table::{Deleter, Reader, SentTo};
+use super::plan::{TableSize, looks};
+use super::table::{FlowDeleter, FlowReader, SentTo};
 use super::{Error, Flow, FlowKey};
 
 /// So many flows are deleted at a time: enough that the system calls do not count, few enough that a batch takes less than a millisecond.
@@ -24,8 +24,7 @@ const CROWDS: usize = 256;
 
 /// A flow that is about to be deleted.
 #[derive(Clone, Debug)]
-pub struct Stale {
-    /// Why.
+pub struct FlowToDelete {
     pub verdict: StaleFlow,
     /// Where its client sends packets.
     pub sent_to: SocketAddr,
@@ -36,7 +35,7 @@ pub struct Stale {
 
 /// How many flows were deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedFlows {
     /// Their endpoint was gone.
     pub endpoint_gone: usize,
     /// They had begun before there was an endpoint.
@@ -45,8 +44,7 @@ pub struct Removed {
     pub service_gone: usize,
 }
 
-impl Removed {
-    /// All of them.
+impl RemovedFlows {
     pub fn total(&self) -> usize {
         self.endpoint_gone + self.untranslated + self.service_gone
     }
@@ -62,23 +60,23 @@ impl Removed {
 
 /// Cleans up flows in the network namespace it was opened in.
 #[derive(Debug)]
-pub struct Cleaner {
-    reader: Reader,
-    deleter: Deleter,
+pub struct FlowCleaner {
+    reader: FlowReader,
+    deleter: FlowDeleter,
     /// Whether the kernel can find flows to delete by itself; true until it refuses.
     can_delete_crowds: bool,
     looks: u64,
 }
 
-impl Cleaner {
+impl FlowCleaner {
     /// Opens a cleaner in this thread's network namespace.
     ///
     /// # Errors
     /// If this kernel has no netfilter or a system call fails.
     pub fn open() -> Result<Self, Error> {
         Ok(Self {
-            reader: Reader::open()?,
-            deleter: Deleter::open()?,
+            reader: FlowReader::open()?,
+            deleter: FlowDeleter::open()?,
             can_delete_crowds: true,
             looks: 0,
         })
@@ -94,14 +92,14 @@ impl Cleaner {
     /// `spare` sees every batch after it was read and before it is deleted, and takes out what must stay after all.
     ///
     /// # Errors
-    /// If the conversation breaks; part of the flows may be gone then.
+    /// If the netlink socket fails; part of the flows may be gone then.
     pub fn clean(
         &mut self,
         cleanup: &Cleanup,
-        mut spare: impl FnMut(&mut Vec<Stale>),
-    ) -> Result<Removed, Error> {
+        mut spare: impl FnMut(&mut Vec<FlowToDelete>),
+    ) -> Result<RemovedFlows, Error> {
         // If the kernel does not say how many there are, looking shows it, and what is wrong.
-        let table = Table::now(self.reader.entries().ok());
+        let table = TableSize::now(self.reader.entries().ok());
         let mut round = Round::new(cleanup, &mut self.deleter, &mut spare);
         round.crowds.is_off = !self.can_delete_crowds;
         for place in looks(cleanup.targets(), table) {
@@ -122,21 +120,20 @@ impl Cleaner {
     }
 }
 
-/// One round.
 struct Round<'a> {
     cleanup: &'a Cleanup,
-    deleter: &'a mut Deleter,
-    spare: &'a mut dyn FnMut(&mut Vec<Stale>),
-    batch: Vec<Stale>,
+    deleter: &'a mut FlowDeleter,
+    spare: &'a mut dyn FnMut(&mut Vec<FlowToDelete>),
+    batch: Vec<FlowToDelete>,
     crowds: Crowds,
-    removed: Removed,
+    removed: RemovedFlows,
 }
 
 impl<'a> Round<'a> {
     fn new(
         cleanup: &'a Cleanup,
-        deleter: &'a mut Deleter,
-        spare: &'a mut dyn FnMut(&mut Vec<Stale>),
+        deleter: &'a mut FlowDeleter,
+        spare: &'a mut dyn FnMut(&mut Vec<FlowToDelete>),
     ) -> Self {
         Self {
             cleanup,
@@ -144,19 +141,19 @@ impl<'a> Round<'a> {
             spare,
             batch: Vec::with_capacity(BATCH),
             crowds: Crowds::default(),
-            removed: Removed::default(),
+            removed: RemovedFlows::default(),
         }
     }
 
     /// Looks through the flows to a place and deletes by name.
-    fn look(&mut self, reader: &mut Reader, sent_to: SentTo) -> Result<(), Error> {
+    fn look(&mut self, reader: &mut FlowReader, sent_to: SentTo) -> Result<(), Error> {
         let mut failure = None;
         let (family, cleanup) = (self.cleanup.family(), self.cleanup);
         reader.each(family, sent_to, |flow| {
             let Some(verdict) = cleanup.check_flow(flow.sent_to, flow.answered_by) else {
                 return;
             };
-            let stale = Stale {
+            let stale = FlowToDelete {
                 verdict,
                 sent_to: flow.sent_to,
                 answered_by: flow.answered_by,
@@ -192,7 +189,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Lets the kernel delete what was too much for names. Answers with where the flows were sent for which it cannot do that.
+    /// Lets the kernel delete what was too much for names. Returns where the flows were sent for which it cannot do that.
     ///
     /// It also hits flows that begin while it walks. There are none, unless their endpoint comes back in that tenth of a second.
     fn delete_crowds(&mut self) -> Result<BTreeSet<SentTo>, Error> {
@@ -223,13 +220,13 @@ struct Crowds {
 struct Crowd {
     named: usize,
     /// One of those that were too many to be named.
-    one: Option<Stale>,
+    one: Option<FlowToDelete>,
     left: usize,
 }
 
 impl Crowds {
     /// Counts a flow; true if it is to be deleted by name.
-    fn take_by_name(&mut self, flow: &Flow<'_>, stale: &Stale) -> bool {
+    fn take_by_name(&mut self, flow: &Flow<'_>, stale: &FlowToDelete) -> bool {
         let (SocketAddr::V4(sent_to), SocketAddr::V4(answered_by)) =
             (flow.sent_to, flow.answered_by)
         else {

@@ -1,14 +1,19 @@
-//! One entry of the table, as the kernel tells it and as it must be named to be deleted.
+//! One entry of the table, as the kernel describes it and as it must be named to be deleted.
 
 use std::net::SocketAddr;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
+use ferrovia_netlink::uapi::nfnetlink_conntrack::{
+    CTA_ID, CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_IP_V6_DST, CTA_IP_V6_SRC, CTA_PROTO_DST_PORT,
+    CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO,
+    CTA_TUPLE_REPLY, CTA_ZONE, IPCTNL_MSG_CT_NEW,
+};
+use ferrovia_netlink::{Attrs, Message, Writer, nfnetlink};
 
-use super::uapi::{HEADER_LEN, entry, ip, msg, protocol, tuple};
-use crate::netlink::{Attrs, Message, Writer};
+use super::message_type;
 
-/// A flow, borrowed from the message that told of it.
+/// A flow, borrowed from its message.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow<'a> {
     /// Where its client sends packets from; none if the kernel does not say.
@@ -25,24 +30,24 @@ pub struct Flow<'a> {
 impl<'a> Flow<'a> {
     /// Reads a message of a dump; none if it is no flow of the family and protocol.
     pub(super) fn read(message: &Message<'a>, family: Family, protocol: Protocol) -> Option<Self> {
-        if message.kind != msg::NEW {
+        if message.kind != message_type(IPCTNL_MSG_CT_NEW) {
             return None;
         }
         let (mut original, mut reply, mut zone, mut id) = (None, None, None, None);
-        for attr in Attrs::of(message, HEADER_LEN) {
+        for attr in Attrs::of(message, nfnetlink::HEADER_LEN) {
             match attr.kind {
-                entry::ORIGINAL => original = Some(attr.value),
-                entry::REPLY => reply = Some(attr.value),
-                entry::ZONE => zone = Some(attr.value),
-                entry::ID => id = Some(attr.value),
+                CTA_TUPLE_ORIG => original = Some(attr.value),
+                CTA_TUPLE_REPLY => reply = Some(attr.value),
+                CTA_ZONE => zone = Some(attr.value),
+                CTA_ID => id = Some(attr.value),
                 _ => {}
             }
         }
         let (original, reply) = (original?, reply?);
         let flow = Self {
-            client: End::Source.read(original, family, protocol),
-            sent_to: End::Destination.read(original, family, protocol)?,
-            answered_by: End::Source.read(reply, family, protocol)?,
+            client: TupleEnd::Source.read(original, family, protocol),
+            sent_to: TupleEnd::Destination.read(original, family, protocol)?,
+            answered_by: TupleEnd::Source.read(reply, family, protocol)?,
             original,
             zone,
             id,
@@ -62,7 +67,7 @@ impl<'a> Flow<'a> {
 
 /// Names one entry, in the kernel's own words.
 ///
-/// There is always a direction in it: a delete without one would empty the whole table. The number tells the entry from a later one
+/// There is always a direction in it: a delete without one would empty the whole table. The id distinguishes the entry from a later one
 /// between the same two ends, which may go elsewhere, unless that one happens to have its place in the kernel's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowKey {
@@ -74,50 +79,53 @@ pub struct FlowKey {
 impl FlowKey {
     /// Writes what follows the header of a message about the entry.
     pub(super) fn write(&self, w: &mut Writer) {
-        w.nested(entry::ORIGINAL, |w| w.raw(&self.original));
+        w.nested(CTA_TUPLE_ORIG, |w| w.raw(&self.original));
         if let Some(zone) = &self.zone {
-            w.bytes(entry::ZONE, zone);
+            w.bytes(CTA_ZONE, zone);
         }
         if let Some(id) = &self.id {
-            w.bytes(entry::ID, id);
+            w.bytes(CTA_ID, id);
         }
     }
 }
 
 /// One end of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum TupleEnd {
     Source,
     Destination,
 }
 
-impl End {
+impl TupleEnd {
     /// The attribute with the address.
     pub(super) fn address(self, family: Family) -> u16 {
         match (family, self) {
-            (Family::V4, Self::Source) => ip::V4_SOURCE,
-            (Family::V4, Self::Destination) => ip::V4_DESTINATION,
-            (Family::V6, Self::Source) => ip::V6_SOURCE,
-            (Family::V6, Self::Destination) => ip::V6_DESTINATION,
+            (Family::V4, Self::Source) => CTA_IP_V4_SRC,
+            (Family::V4, Self::Destination) => CTA_IP_V4_DST,
+            (Family::V6, Self::Source) => CTA_IP_V6_SRC,
+            (Family::V6, Self::Destination) => CTA_IP_V6_DST,
         }
     }
 
     /// The attribute with the port.
     pub(super) fn port(self) -> u16 {
         match self {
-            Self::Source => protocol::SOURCE_PORT,
-            Self::Destination => protocol::DESTINATION_PORT,
+            Self::Source => CTA_PROTO_SRC_PORT,
+            Self::Destination => CTA_PROTO_DST_PORT,
         }
     }
 
     /// Reads the address and port at this end of a direction of the protocol.
     fn read(self, direction: &[u8], family: Family, wanted: Protocol) -> Option<SocketAddr> {
         let attrs = Attrs::new(direction);
-        let ports = attrs.get(tuple::PROTOCOL)?.nested();
-        if ports.get(protocol::NUMBER)?.u8()? != wanted.number() {
+        let ports = attrs.get(CTA_TUPLE_PROTO)?.nested();
+        if ports.get(CTA_PROTO_NUM)?.u8()? != wanted.number() {
             return None;
         }
-        let address = attrs.get(tuple::IP)?.nested().get(self.address(family))?;
+        let address = attrs
+            .get(CTA_TUPLE_IP)?
+            .nested()
+            .get(self.address(family))?;
         let port = ports.get(self.port())?.be16()?;
         Some(SocketAddr::new(address.ip()?, port))
     }
@@ -125,31 +133,32 @@ impl End {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::netlink::{Header, messages};
+    use ferrovia_netlink::{Header, messages};
 
-    fn told(protocol_number: u8, family: Family) -> Vec<u8> {
-        let place = |w: &mut Writer, end: End| {
+    use super::*;
+
+    fn flow_message(protocol_number: u8, family: Family) -> Vec<u8> {
+        let place = |w: &mut Writer, end: TupleEnd| {
             let address = match family {
                 Family::V4 => &[10, 0, 0, 1][..],
                 Family::V6 => &[0xfd; 16][..],
             };
-            w.nested(tuple::IP, |w| w.bytes(end.address(family), address));
-            w.nested(tuple::PROTOCOL, |w| {
-                w.bytes(protocol::NUMBER, &[protocol_number]);
+            w.nested(CTA_TUPLE_IP, |w| w.bytes(end.address(family), address));
+            w.nested(CTA_TUPLE_PROTO, |w| {
+                w.bytes(CTA_PROTO_NUM, &[protocol_number]);
                 w.bytes(end.port(), &[0, 53]);
             });
         };
         let mut writer = Writer::new();
         let header = Header {
-            kind: msg::NEW,
+            kind: message_type(IPCTNL_MSG_CT_NEW),
             flags: 0,
             seq: 1,
         };
         writer.message(header, |w| {
-            w.raw(&[0; HEADER_LEN]);
-            w.nested(entry::ORIGINAL, |w| place(w, End::Destination));
-            w.nested(entry::REPLY, |w| place(w, End::Source));
+            w.raw(&[0; nfnetlink::HEADER_LEN]);
+            w.nested(CTA_TUPLE_ORIG, |w| place(w, TupleEnd::Destination));
+            w.nested(CTA_TUPLE_REPLY, |w| place(w, TupleEnd::Source));
         });
         writer.finish().unwrap()
     }
@@ -160,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_udp_flows_of_the_family_are_read() {
+    fn reads_only_udp_flows_of_the_family() {
         let udp = Protocol::Udp.number();
         for (family, other, place) in [
             (Family::V4, Family::V6, "10.0.0.1:53"),
@@ -170,16 +179,19 @@ mod tests {
                 "[fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd]:53",
             ),
         ] {
-            assert_eq!(read(&told(udp, family), family), place.parse().ok());
-            assert_eq!(read(&told(udp, family), other), None);
-            assert_eq!(read(&told(Protocol::Tcp.number(), family), family), None);
+            assert_eq!(read(&flow_message(udp, family), family), place.parse().ok());
+            assert_eq!(read(&flow_message(udp, family), other), None);
+            assert_eq!(
+                read(&flow_message(Protocol::Tcp.number(), family), family),
+                None
+            );
         }
     }
 
     #[test]
-    fn half_a_message_is_no_flow() {
-        let whole = told(Protocol::Udp.number(), Family::V4);
-        for len in HEADER_LEN + Message::HEADER_LEN..whole.len() {
+    fn truncated_message_is_not_a_flow() {
+        let whole = flow_message(Protocol::Udp.number(), Family::V4);
+        for len in nfnetlink::HEADER_LEN + Message::HEADER_LEN..whole.len() {
             let mut part = whole[..len].to_vec();
             part[..4].copy_from_slice(&u32::try_from(len).unwrap().to_ne_bytes());
             assert_eq!(read(&part, Family::V4), None, "{len} bytes");

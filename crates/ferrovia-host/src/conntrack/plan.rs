@@ -30,12 +30,12 @@ const USUAL_ENTRIES: usize = 10_000;
 
 /// How large the kernel's table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct TableSize {
     lists: usize,
     entries: usize,
 }
 
-impl Table {
+impl TableSize {
     /// As it is now, with as many entries as the kernel says, if it does.
     pub(super) fn now(entries: Option<usize>) -> Self {
         Self {
@@ -53,7 +53,10 @@ impl Table {
 }
 
 /// What the kernel is asked for: every flow to one of the targets is in one of the answers. Nothing if there is no flow at all.
-pub(super) fn looks(targets: impl Iterator<Item = FlowTarget>, table: Table) -> BTreeSet<SentTo> {
+pub(super) fn looks(
+    targets: impl Iterator<Item = FlowTarget>,
+    table: TableSize,
+) -> BTreeSet<SentTo> {
     if table.entries == 0 {
         return BTreeSet::new();
     }
@@ -95,7 +98,7 @@ mod tests {
     const LISTS: usize = 262_144;
 
     fn asked(targets: &[FlowTarget], entries: usize) -> Vec<SentTo> {
-        let table = Table {
+        let table = TableSize {
             lists: LISTS,
             entries,
         };

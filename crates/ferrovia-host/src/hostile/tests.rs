@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use ferrovia_lab::fuzz::FuzzTarget;
+use ferrovia_netlink::messages;
 
 use super::{CORPUS, decode_all};
-use crate::netlink::messages;
 use crate::{conntrack, ipset, ipvs, survey};
 
 #[test]

@@ -1,52 +1,40 @@
 //! Why a set could not be read or changed.
 
 use ferrovia_core::dialect::ipset::IpsetOp;
-
-use super::uapi::error;
-use crate::netlink::{self, Refusal, and_more};
+use ferrovia_netlink::uapi::ip_set::{
+    IPSET_ERR_BUSY, IPSET_ERR_EXIST, IPSET_ERR_EXIST_SETNAME2, IPSET_ERR_FIND_TYPE,
+    IPSET_ERR_MAX_SETS, IPSET_ERR_PROTOCOL, IPSET_ERR_REFERENCED, IPSET_ERR_TYPE_MISMATCH,
+};
+use ferrovia_netlink::uapi::ip_set_hash::IPSET_ERR_HASH_FULL;
+use ferrovia_netlink::{self as netlink, Refusal, and_more};
 
 /// Why a set could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel does not have ipset.
-    #[error("this kernel has no ipset (load or enable the module ip_set): {0}")]
+    #[error("cannot use ipset, which this kernel lacks (load or enable the module ip_set): {0}")]
     NoIpset(netlink::Error),
     /// The kernel speaks only other versions of the protocol.
     #[error(
-        "this kernel's ipset speaks versions {lowest} to {highest} of its protocol, Ferrovia speaks {ours}"
+        "cannot use ipset: this kernel supports protocol versions {lowest} to {highest}, Ferrovia uses {ours}"
     )]
-    Version {
-        /// The lowest it speaks.
-        lowest: u8,
-        /// The highest.
-        highest: u8,
-        /// What we speak.
-        ours: u8,
-    },
+    Version { lowest: u8, highest: u8, ours: u8 },
     /// A kind of sets is not there.
-    #[error("this kernel has no sets of type {kind} (load or enable the module ip_set_{}): {cause}", kind.replace(':', "_").replace(',', ""))]
+    #[error("cannot create sets of type {kind}, which this kernel lacks (load or enable the module ip_set_{}): {cause}", kind.replace(':', "_").replace(',', ""))]
     NoKind {
-        /// Its name.
         kind: &'static str,
-        /// What the kernel said.
         cause: netlink::Error,
     },
-    /// The conversation broke.
     #[error("cannot {action}: {cause}")]
     Netlink {
-        /// What was tried.
         action: &'static str,
-        /// Why not.
         cause: netlink::Error,
     },
-    /// The kernel refused changes.
-    #[error("ipset {op}: {}{}", words(.refusal), and_more(*.others))]
+    #[error("cannot apply `ipset {op}`: {}{}", words(.refusal), and_more(*.others))]
     Refused {
         /// The first change that was refused.
         op: IpsetOp,
-        /// The kernel's word.
         refusal: Refusal,
-        /// How many others were refused.
         others: usize,
     },
 }
@@ -54,16 +42,16 @@ pub enum Error {
 /// What a refusal means. Most of ipset's own numbers mean nothing to the system's library.
 fn words(refusal: &Refusal) -> String {
     let known = match refusal.errno {
-        libc::ENOENT => "there is no set of that name",
-        libc::EEXIST => "there is a set of that name",
-        error::VERSION => "the kernel does not understand the request",
-        error::NO_TYPE => "the kernel lacks this type of sets",
-        error::TOO_MANY_SETS => "the kernel has no room for more sets",
-        error::IN_USE | error::REFERENCED => "rules or other sets refer to it",
-        error::NAME_TAKEN => "there is a set of the other name",
-        error::OTHER_KIND => "the sets are of different kinds",
-        error::NOTHING_TO_DO => "the entry is there already, or was not there",
-        error::FULL => "the set is full",
+        libc::ENOENT => "no set of that name exists",
+        libc::EEXIST => "a set of that name exists already",
+        IPSET_ERR_PROTOCOL => "the kernel does not understand the request",
+        IPSET_ERR_FIND_TYPE => "the kernel lacks this set type",
+        IPSET_ERR_MAX_SETS => "the maximum number of sets is reached",
+        IPSET_ERR_BUSY | IPSET_ERR_REFERENCED => "rules or other sets refer to it",
+        IPSET_ERR_EXIST_SETNAME2 => "a set of the second name exists already",
+        IPSET_ERR_TYPE_MISMATCH => "the sets have different types",
+        IPSET_ERR_EXIST => "the entry exists already, or does not exist",
+        IPSET_ERR_HASH_FULL => "the set is full",
         _ => return refusal.to_string(),
     };
     known.to_owned()

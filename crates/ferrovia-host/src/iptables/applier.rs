@@ -6,12 +6,12 @@ use ferrovia_core::dialect::iptables::{Restore, TableName};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::{CANARY, IptablesObserved, fixed_names};
 
-use super::counters::{Counter, Counters};
+use super::counters::{AcctCounter, AcctCounters};
 use super::lock::{Lock, LockError, LockUsage};
 use super::rules::RulesWritten;
 use super::settings;
-use super::tool::{Backend, Presence, Tool};
-use crate::{Applier, exec, netlink, sysctl};
+use super::tool::{Backend, ChainPresence, Tool};
+use crate::{Applier, exec, sysctl};
 
 /// How long we wait for the legacy tools' lock before the attempt counts as failed.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
@@ -27,9 +27,8 @@ pub enum Error {
     #[error(transparent)]
     Tool(#[from] exec::Error),
     /// A tool did not accept a line of the plan.
-    #[error("{error}; the line was: {line}")]
+    #[error("{error} (line: {line})")]
     Line {
-        /// What the tool said.
         error: exec::Error,
         /// The line it did not accept.
         line: String,
@@ -37,24 +36,21 @@ pub enum Error {
     /// The lock could not be had.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Somebody has put something into a built-in chain that the tool does not understand.
+    /// Another process has put something into a built-in chain that the tool does not understand.
     #[error(
-        "the chain {chain} of table {table} holds a rule that is not one of iptables, so our own cannot be looked for (see `nft list ruleset`): {cause}"
+        "cannot list chain {chain} of table {table}, which holds a rule that iptables does not understand (see `nft list ruleset`): {cause}"
     )]
     Incompatible {
-        /// The table.
         table: &'static str,
-        /// The chain.
         chain: &'static str,
-        /// What the tool said.
         cause: exec::Error,
     },
     /// A counter could not be made.
-    #[error("cannot make the packet counters: {0}")]
-    Counters(netlink::Error),
+    #[error("cannot create the packet counters: {0}")]
+    Counters(ferrovia_netlink::Error),
     /// Node ports cannot answer on loopback.
     #[error(
-        "node ports cannot answer on 127.0.0.1 (turn localhost node ports off, or set route_localnet by hand): {cause}"
+        "cannot serve node ports on 127.0.0.1 (disable localhost node ports, or set route_localnet by hand): {cause}"
     )]
     RouteLocalnet {
         /// What was tried, and what the system said.
@@ -69,7 +65,7 @@ pub struct IptablesApplier {
     lock: Option<Lock>,
     usage: LockUsage,
     rules: RulesWritten,
-    counters: Vec<Counter>,
+    counters: Vec<AcctCounter>,
     /// The setting for node ports on loopback has still to be made.
     localnet_wanted: bool,
     /// When all rules are to be compared again.
@@ -99,19 +95,19 @@ impl IptablesApplier {
 
     /// Rules count into these, so they are made before rules are written.
     #[must_use]
-    pub fn with_counters(mut self, counters: &[Counter]) -> Self {
+    pub fn with_counters(mut self, counters: &[AcctCounter]) -> Self {
         self.counters = counters.to_vec();
         self
     }
 
-    /// Node ports answer on loopback, which the kernel has to be told once the rules are in force.
+    /// Node ports answer on loopback, which requires a sysctl once the rules are in force.
     #[must_use]
     pub fn with_localhost_node_ports(mut self) -> Self {
         self.localnet_wanted = self.tool.family == Family::V4;
         self
     }
 
-    /// Another chain to tell by that everything was removed.
+    /// Another chain whose absence means that everything was removed.
     #[must_use]
     pub(crate) fn with_canary(mut self, table: TableName, chain: &'static str) -> Self {
         self.canary = (table, chain);
@@ -153,14 +149,14 @@ impl IptablesApplier {
         })
     }
 
-    /// Reads a table that the tool cannot print because of somebody's rule, as far as our own chains and the jumps to them go. The chains of
-    /// services are not found that way and so are written anew.
+    /// Reads a table that the tool cannot print because of another process's rule, as far as our own chains and the jumps to them go. The chains of
+    /// services are not found that way and so are written again.
     fn save_known_chains(&self, table: TableName) -> Result<String, Error> {
         let tool = self.tool.name();
         tracing::warn!(
             table = table.as_str(),
             tool,
-            "somebody's rule in this table is not one of iptables; ours cannot be compared, only written anew"
+            "Found a foreign rule that iptables cannot list; rewriting all rules of this table without comparing"
         );
         let (built_in, ours) = fixed_names(table);
         let mut save = format!("*{}\n", table.as_str());
@@ -206,13 +202,13 @@ impl Applier for IptablesApplier {
 
     fn observe(&mut self) -> Result<IptablesObserved, Error> {
         if !self.counters.is_empty() {
-            let mut counters = Counters::open().map_err(Error::Counters)?;
+            let mut counters = AcctCounters::open().map_err(Error::Counters)?;
             for counter in &self.counters {
                 counters.ensure(*counter).map_err(Error::Counters)?;
             }
         }
         let start = Instant::now();
-        // The legacy tool knows only tables that somebody has used; the rest is empty.
+        // The legacy tool knows only tables that another process has used; the rest is empty.
         let save = self.tool.save(&[])?;
         self.compare_at = Some(Instant::now() + start.elapsed() * COMPARING_SHARE);
         self.has_read = true;
@@ -240,20 +236,20 @@ impl Applier for IptablesApplier {
         Ok(changes)
     }
 
-    /// A look at the canary is cheap and tells that everything was removed. Whether single rules were changed is only seen by comparing
+    /// Checking the canary chain is cheap and shows that everything was removed. Whether single rules were changed is only seen by comparing
     /// all, which is due now and then.
     fn is_untouched(&mut self) -> Result<bool, Error> {
         if self.compare_at.is_none_or(|at| at <= Instant::now()) {
             return Ok(false);
         }
-        // Somebody who holds the lock is at work; what comes of it is seen the next time.
+        // Another process who holds the lock is at work; what comes of it is seen the next time.
         let (table, chain) = self.canary;
         let canary = self.tool.has_chain(table, chain)?;
-        Ok(canary != Presence::Missing)
+        Ok(canary != ChainPresence::Missing)
     }
 }
 
-/// The tables that the nft tool cannot print. It says so among its comments and goes on.
+/// The tables that the nft tool cannot print. It reports it among its comments and goes on.
 fn incompatible(save: &str) -> Vec<TableName> {
     let complains_about = |table: &TableName| {
         let complaint = format!("# Table `{}' is incompatible", table.as_str());
@@ -279,9 +275,10 @@ fn refused_line(error: &exec::Error, plan: &Restore) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ferrovia_core::dialect::iptables::RestoreSection;
     use ferrovia_core::family::Family;
+
+    use super::*;
 
     /// Where nothing was read at first, reading all the rest right after it was written would keep the first changes waiting.
     #[test]
@@ -304,7 +301,7 @@ mod tests {
         plan.push(section);
         assert!(applier.apply(&plan).unwrap());
         assert!(applier.is_untouched().unwrap());
-        // Changes do not put it off for ever.
+        // Changes do not put it off forever.
         let due = applier.compare_at;
         assert!(applier.apply(&plan).unwrap());
         assert_eq!(applier.compare_at, due);

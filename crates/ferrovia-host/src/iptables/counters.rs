@@ -3,29 +3,26 @@
 //! One set for a network namespace, so both families count into the same.
 
 use ferrovia_core::plan::iptables::{INVALID_COUNTER, LOCALHOST_COUNTER};
+use ferrovia_netlink::uapi::netlink::NLM_F_CREATE;
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_ACCT;
+use ferrovia_netlink::uapi::nfnetlink_acct::{
+    NFACCT_NAME, NFACCT_PKTS, NFNL_MSG_ACCT_GET, NFNL_MSG_ACCT_NEW,
+};
+use ferrovia_netlink::{Attrs, Error, Protocol, Socket, Writer, nfnetlink};
 
-use crate::netlink::{Attrs, Error, Protocol, Socket, Writer, flags};
-
-/// The counters' number among netfilter's subsystems, as the upper half of a message's kind.
-const SUBSYSTEM: u16 = 7 << 8;
-const NEW: u16 = SUBSYSTEM;
-const GET: u16 = SUBSYSTEM | 1;
-/// Attributes.
-const NAME: u16 = 1;
-const PACKETS: u16 = 2;
-/// The fixed header of netfilter's messages: family, version, number. The same for all counters.
-const HEADER: [u8; 4] = [0; 4];
+const NEW: u16 = nfnetlink::message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_NEW);
+const GET: u16 = nfnetlink::message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_GET);
 
 /// A counter we use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counter {
+pub enum AcctCounter {
     /// Packets dropped because conntrack could not place them.
     Invalid,
     /// Connections to node ports on loopback.
     Localhost,
 }
 
-impl Counter {
+impl AcctCounter {
     fn name(self) -> &'static str {
         match self {
             Self::Invalid => INVALID_COUNTER,
@@ -36,11 +33,11 @@ impl Counter {
 
 /// The way to the counters of the network namespace it was opened in.
 #[derive(Debug)]
-pub struct Counters {
+pub struct AcctCounters {
     socket: Socket,
 }
 
-impl Counters {
+impl AcctCounters {
     /// Opens it.
     ///
     /// # Errors
@@ -55,8 +52,8 @@ impl Counters {
     ///
     /// # Errors
     /// If the kernel has no such counters, or refuses.
-    pub fn ensure(&mut self, counter: Counter) -> Result<(), Error> {
-        let made = self.socket.request(NEW, flags::CREATE, named(counter));
+    pub fn ensure(&mut self, counter: AcctCounter) -> Result<(), Error> {
+        let made = self.socket.request(NEW, NLM_F_CREATE, named(counter));
         match made {
             // There already. Busy is what the kernel calls it.
             Err(error) if matches!(error.errno(), Some(libc::EBUSY | libc::EEXIST)) => Ok(()),
@@ -67,18 +64,20 @@ impl Counters {
     /// How many packets were counted.
     ///
     /// # Errors
-    /// If there is no such counter, or the conversation breaks.
-    pub fn packets(&mut self, counter: Counter) -> Result<u64, Error> {
-        self.socket.ask(GET, named(counter), |answer| {
-            Attrs::of(answer, HEADER.len()).get(PACKETS)?.be64()
+    /// If there is no such counter, or the netlink socket fails.
+    pub fn packets(&mut self, counter: AcctCounter) -> Result<u64, Error> {
+        self.socket.query(GET, named(counter), |answer| {
+            Attrs::of(answer, nfnetlink::HEADER_LEN)
+                .get(NFACCT_PKTS)?
+                .be64()
         })
     }
 }
 
 /// What a message about one counter says.
-fn named(counter: Counter) -> impl FnOnce(&mut Writer) {
+fn named(counter: AcctCounter) -> impl FnOnce(&mut Writer) {
     move |w| {
-        w.raw(&HEADER);
-        w.text(NAME, counter.name());
+        w.raw(&nfnetlink::header(libc::AF_UNSPEC as u8));
+        w.text(NFACCT_NAME, counter.name());
     }
 }

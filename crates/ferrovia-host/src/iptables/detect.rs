@@ -1,6 +1,6 @@
 //! Which of the kernel's two iptables rulesets this node uses.
 //!
-//! Rules in both would be in force at once, in an order nobody has planned. So we write where the kubelet has written, for it says so on
+//! Rules in both would be in force at once, in an undefined order. So we write where the kubelet has written, for it reports it on
 //! purpose; else where a kube-proxy or anybody else has; else where plain `iptables` writes, which is the administrator's choice; else to
 //! nftables' side, which is where new machines are, unless the kernel has no nftables. What is found on the other side is reported.
 
@@ -12,14 +12,14 @@ use ferrovia_core::dialect::iptables::{TableName, parse};
 use ferrovia_core::family::{Family, PerFamily};
 
 use super::lock::Lock;
-use super::tool::{Backend, Presence, Tool, tools_on};
+use super::tool::{Backend, ChainPresence, Tool, tools_on};
 use crate::exec;
 use crate::nft::Nft;
 
-/// Chains of the kubelet by which it tells others where it writes. In the mangle table, which is cheap to read.
+/// Chains by which the kubelet shows where it writes. In the mangle table, which is cheap to read.
 const HINTS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 /// A chain that every kube-proxy makes.
-const PREDECESSOR: &str = "KUBE-SERVICES";
+const PREVIOUS_PROXY: &str = "KUBE-SERVICES";
 /// The oldest version with everything that is asked of it: a restoring tool that waits for the lock, and masquerading with fully random ports.
 const OLDEST: [u32; 3] = [1, 6, 2];
 
@@ -28,24 +28,13 @@ const OLDEST: [u32; 3] = [1, 6, 2];
 pub enum Error {
     /// There are no tools.
     #[error(
-        "the iptables mode needs {tool}, {tool}-save and {tool}-restore; none was found on PATH ({path}): install iptables, or use the nftables mode, which needs no tools"
+        "cannot find {tool}, {tool}-save and {tool}-restore on PATH ({path}): install iptables, or use the nftables mode, which needs no tools"
     )]
-    Missing {
-        /// What was looked for.
-        tool: String,
-        /// Where.
-        path: String,
-    },
+    Missing { tool: String, path: String },
     /// The tools are too old.
-    #[error("{tool} is too old (\"{version}\"): 1.6.2 or newer is needed")]
-    TooOld {
-        /// Which.
-        tool: String,
-        /// What it says about itself.
-        version: String,
-    },
-    /// A tool fails.
-    #[error("cannot find out which iptables rules this node uses: {0}")]
+    #[error("{tool} is too old (\"{version}\"): 1.6.2 or newer is required")]
+    TooOld { tool: String, version: String },
+    #[error("cannot detect the iptables backend of this node: {0}")]
     Failed(exec::Error),
 }
 
@@ -60,7 +49,6 @@ impl From<exec::Error> for Error {
 pub struct Detected {
     /// Where this node's rules are.
     pub backend: Backend,
-    /// Why, in words.
     pub reason: &'static str,
     /// The tool of each family asked for.
     pub tools: PerFamily<Option<Tool>>,
@@ -159,8 +147,8 @@ struct Side {
     /// The kubelet says it writes here.
     hint: bool,
     /// A kube-proxy has written here.
-    predecessor: bool,
-    /// Somebody has rules here.
+    previous_proxy: bool,
+    /// Another process has rules here.
     rules: bool,
     /// The kernel takes none.
     is_refused: bool,
@@ -190,15 +178,15 @@ impl Evidence {
             if tool.backend == Backend::Legacy {
                 Lock::new(Duration::ZERO).tell_if_held();
             }
-            side.predecessor |= match tool.has_chain(TableName::Nat, PREDECESSOR)? {
-                Presence::There => true,
-                Presence::Missing => false,
-                // Somebody holds the lock. Printing the whole table takes longer, but does not take that.
-                Presence::Unknown => has_chain(&tool.save(&["-t", "nat"])?, &[PREDECESSOR]),
+            side.previous_proxy |= match tool.has_chain(TableName::Nat, PREVIOUS_PROXY)? {
+                ChainPresence::There => true,
+                ChainPresence::Missing => false,
+                // Another process holds the lock. Printing the whole table takes longer, but does not take that.
+                ChainPresence::Unknown => has_chain(&tool.save(&["-t", "nat"])?, &[PREVIOUS_PROXY]),
             };
-            side.rules |= side.hint || side.predecessor;
+            side.rules |= side.hint || side.previous_proxy;
         }
-        // Only where nothing tells is the whole looked at: it may be large.
+        // Only without any other hint is the whole ruleset read: it may be large.
         if evidence.is_empty() {
             for tool in tools.iter().filter(|tool| tool.has_tables()) {
                 let has_rules = parse(&tool.save(&[])?)
@@ -217,7 +205,7 @@ impl Evidence {
         Ok(evidence)
     }
 
-    /// Nobody has written anything.
+    /// No rules exist.
     fn is_empty(&self) -> bool {
         !self.nft.rules && !self.legacy.rules
     }
@@ -229,8 +217,8 @@ impl Evidence {
             ("the kubelet uses it", nft.hint, legacy.hint),
             (
                 "kube-proxy's rules are there",
-                nft.predecessor,
-                legacy.predecessor,
+                nft.previous_proxy,
+                legacy.previous_proxy,
             ),
             ("this node's rules are there", nft.rules, legacy.rules),
         ] {
@@ -267,7 +255,7 @@ impl Evidence {
                 "the kubelet has chains in {other} as well as in {chosen}; we write to {chosen} only, and one of the two should go"
             ));
         }
-        if side.predecessor {
+        if side.previous_proxy {
             warnings.push(format!(
                 "kube-proxy's rules are in {other}, but this node uses {chosen}; both are in force until the old ones are removed"
             ));
@@ -309,7 +297,7 @@ mod tests {
     const NOTHING: Side = Side {
         has_tool: true,
         hint: false,
-        predecessor: false,
+        previous_proxy: false,
         rules: false,
         is_refused: false,
     };
@@ -332,8 +320,8 @@ mod tests {
             hint: true,
             ..NOTHING
         };
-        let predecessor = Side {
-            predecessor: true,
+        let previous_proxy = Side {
+            previous_proxy: true,
             ..NOTHING
         };
         let rules = Side {
@@ -342,9 +330,9 @@ mod tests {
         };
         let chosen = |nft, legacy| Evidence { nft, legacy }.choose(|| None).0;
         assert_eq!(chosen(NOTHING, NOTHING), Backend::Nft);
-        assert_eq!(chosen(predecessor, hint), Backend::Legacy);
+        assert_eq!(chosen(previous_proxy, hint), Backend::Legacy);
         assert_eq!(chosen(hint, hint), Backend::Nft);
-        assert_eq!(chosen(rules, predecessor), Backend::Legacy);
+        assert_eq!(chosen(rules, previous_proxy), Backend::Legacy);
         assert_eq!(chosen(NOTHING, rules), Backend::Legacy);
         assert_eq!(chosen(Side::default(), NOTHING), Backend::Legacy);
         let refused = Side {
@@ -443,17 +431,20 @@ mod tests {
             let found = detect_on(path, &[Family::V4]).unwrap();
             assert_eq!(found.backend, Backend::Nft);
             let error = detect_on(path, &Family::ALL).unwrap_err().to_string();
-            assert!(error.contains("needs ip6tables, ip6tables-save"), "{error}");
+            assert!(
+                error.contains("cannot find ip6tables, ip6tables-save"),
+                "{error}"
+            );
         });
         let error = detect_on(OsStr::new("/nonexistent"), &[Family::V4]).unwrap_err();
         assert!(error.to_string().contains("PATH (/nonexistent)"), "{error}");
     }
 
     #[test]
-    fn a_mix_is_told() {
+    fn reports_rules_in_both_backends() {
         let both = Side {
             hint: true,
-            predecessor: true,
+            previous_proxy: true,
             ..NOTHING
         };
         let evidence = Evidence {

@@ -24,7 +24,7 @@ use crate::nft::{self, Nft};
 
 /// What was looked at, and what was removed there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RemovedRules {
     /// One entry for each ruleset that was looked at, by the name of its tool.
     pub tools: Vec<RemovedWith>,
     /// What is there and cannot be removed, because the tool for it is missing.
@@ -83,33 +83,26 @@ impl RemovedWith {
     }
 }
 
-/// Some tool failed. The others were run all the same.
+/// Some tool failed. The others were run anyway.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot remove kube-proxy's iptables rules: {}", Listed(failures))]
+#[error("cannot remove kube-proxy's iptables rules: {}", FailureList(failures))]
 pub struct Error {
     /// What was done by the tools that did not fail.
-    pub removed: Removed,
+    pub removed: RemovedRules,
     /// What failed; not empty.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<RemovalFailure>,
 }
 
 /// Why the leftovers of one ruleset could not be removed.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// A tool failed.
+pub enum RemovalFailure {
     #[error("{0}")]
     Tool(#[from] exec::Error),
-    /// The kernel refused.
     #[error("{0}")]
     Kernel(#[from] nft::Error),
     /// The legacy rules cannot be read.
     #[error("cannot read the rules of {}: {cause}", name(*family, Backend::Legacy))]
-    Legacy {
-        /// Whose rules.
-        family: Family,
-        /// What happened.
-        cause: io::Error,
-    },
+    Legacy { family: Family, cause: io::Error },
 }
 
 /// Removes kube-proxy's chains and the jumps to them from all iptables rulesets of this network namespace.
@@ -119,32 +112,36 @@ pub enum Failure {
 ///
 /// # Errors
 /// If some tool fails; says what the others did.
-pub fn remove_leftovers() -> Result<Removed, Error> {
-    look(&tools_here(), Action::Remove, None)
+pub fn remove_leftovers() -> Result<RemovedRules, Error> {
+    look(&tools_here(), RemovalAction::Remove, None)
 }
 
 /// What [`remove_leftovers`] would remove. Changes nothing.
 ///
 /// # Errors
 /// If some tool fails; says what the others found.
-pub fn find_leftovers() -> Result<Removed, Error> {
-    look(&tools_here(), Action::Find, None)
+pub fn find_leftovers() -> Result<RemovedRules, Error> {
+    look(&tools_here(), RemovalAction::Find, None)
 }
 
 /// Removes the chains with kube-proxy's names that we wrote ourselves, by the mark beside them, and finds the others.
 ///
 /// # Errors
 /// If some tool fails; says what the others did.
-pub fn remove_marked() -> Result<Removed, Error> {
-    look(&tools_here(), Action::RemoveMarked, None)
+pub fn remove_marked() -> Result<RemovedRules, Error> {
+    look(&tools_here(), RemovalAction::RemoveMarked, None)
 }
 
 /// The same as [`remove_leftovers`] for a mode that itself writes to the rulesets of one backend: there the chains that `is_ours` claims, by table and name, stay.
 ///
 /// # Errors
 /// If some tool fails; says what the others did.
-pub fn remove_leftovers_beside(backend: Backend, is_ours: IsOurs) -> Result<Removed, Error> {
-    look(&tools_here(), Action::Remove, Some((backend, is_ours)))
+pub fn remove_leftovers_beside(backend: Backend, is_ours: IsOurs) -> Result<RemovedRules, Error> {
+    look(
+        &tools_here(),
+        RemovalAction::Remove,
+        Some((backend, is_ours)),
+    )
 }
 
 /// Whether a chain is the mode's own, by table and name.
@@ -154,21 +151,21 @@ fn tools_here() -> Vec<Tool> {
     tools_on(&env::var_os("PATH").unwrap_or_default())
 }
 
-fn nobodys(_: &str, _: &str) -> bool {
+fn owns_none(_: &str, _: &str) -> bool {
     false
 }
 
 /// What to do about leftovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum RemovalAction {
     Find,
     Remove,
     RemoveMarked,
 }
 
-impl Action {
+impl RemovalAction {
     /// Whether it removes what is in one ruleset.
-    fn removes(self, family: Family, backend: Backend) -> Result<bool, Failure> {
+    fn removes(self, family: Family, backend: Backend) -> Result<bool, RemovalFailure> {
         match self {
             Self::Find => Ok(false),
             Self::Remove => Ok(true),
@@ -180,17 +177,17 @@ impl Action {
 /// Looks at all rulesets, and does something about what is found. The chains in use are those of one backend.
 fn look(
     tools: &[Tool],
-    action: Action,
+    action: RemovalAction,
     in_use: Option<(Backend, IsOurs)>,
-) -> Result<Removed, Error> {
+) -> Result<RemovedRules, Error> {
     let in_kernel = match in_use {
         Some((Backend::Nft | Backend::Chosen, is_ours)) => is_ours,
-        _ => nobodys,
+        _ => owns_none,
     };
     let by = |tool: &Tool| match in_use {
         // A tool that does not say which it is may be the one that is in use.
         Some((used, is_ours)) if [used, Backend::Chosen].contains(&tool.backend) => is_ours,
-        _ => nobodys,
+        _ => owns_none,
     };
     let mut looked = Looked::default();
     for family in Family::ALL {
@@ -212,15 +209,15 @@ fn look(
 /// What was found so far.
 #[derive(Default)]
 struct Looked {
-    removed: Removed,
-    failures: Vec<Failure>,
+    removed: RemovedRules,
+    failures: Vec<RemovalFailure>,
 }
 
 impl Looked {
-    fn take(&mut self, action: Action, found: Result<Found, Failure>) {
+    fn take(&mut self, action: RemovalAction, found: Result<FoundLeftovers, RemovalFailure>) {
         match found {
-            Ok(Found { was_removed, what }) => {
-                let is_foreign = action == Action::RemoveMarked && !was_removed;
+            Ok(FoundLeftovers { was_removed, what }) => {
+                let is_foreign = action == RemovalAction::RemoveMarked && !was_removed;
                 let (foreign, tools) = (&mut self.removed.foreign, &mut self.removed.tools);
                 if is_foreign { foreign } else { tools }
                     .extend(what.filter(|what| !is_foreign || !what.is_empty()));
@@ -229,14 +226,14 @@ impl Looked {
         }
     }
 
-    fn take_left(&mut self, found: Result<Option<RemovedWith>, Failure>) {
+    fn take_left(&mut self, found: Result<Option<RemovedWith>, RemovalFailure>) {
         match found {
             Ok(left) => self.removed.left.extend(left),
             Err(failure) => self.failures.push(failure),
         }
     }
 
-    fn end(self) -> Result<Removed, Error> {
+    fn end(self) -> Result<RemovedRules, Error> {
         let Self { removed, failures } = self;
         if failures.is_empty() {
             Ok(removed)
@@ -247,15 +244,19 @@ impl Looked {
 }
 
 /// What was found in one ruleset; nothing if the kernel does not have it.
-struct Found {
+struct FoundLeftovers {
     was_removed: bool,
     what: Option<RemovedWith>,
 }
 
 /// The rules of the nft tools, which are the kernel's own; none on a kernel without nf_tables.
-fn look_in_kernel(family: Family, is_ours: IsOurs, action: Action) -> Result<Found, Failure> {
+fn look_in_kernel(
+    family: Family,
+    is_ours: IsOurs,
+    action: RemovalAction,
+) -> Result<FoundLeftovers, RemovalFailure> {
     let Some(mut nft) = Nft::open_if_there()? else {
-        return Ok(Found {
+        return Ok(FoundLeftovers {
             was_removed: false,
             what: None,
         });
@@ -277,22 +278,22 @@ fn look_in_kernel(family: Family, is_ours: IsOurs, action: Action) -> Result<Fou
         done.chains += removal.deleted.len();
         done.rules += removal.jumps.len() + removal.rules_inside;
     }
-    Ok(Found {
+    Ok(FoundLeftovers {
         was_removed,
         what: Some(done),
     })
 }
 
 /// kube-proxy's chains among the legacy rules, which cannot be removed without the tool. Jumps to them are not counted.
-fn find_legacy(family: Family) -> Result<Option<RemovedWith>, Failure> {
+fn find_legacy(family: Family) -> Result<Option<RemovedWith>, RemovalFailure> {
     let tables = match legacy_tables(family) {
         Ok(tables) => tables,
         // Only root sees which tables there are. To try again would not help.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            tracing::warn!(tool = %name(family, Backend::Legacy), %error, "Failed to look for rules of a previous proxy; if there are any they stay in force beside ours");
+            tracing::warn!(tool = %name(family, Backend::Legacy), err = %error, "Failed to look for leftover rules of a previous proxy; any that exist remain active");
             return Ok(None);
         }
-        Err(cause) => return Err(Failure::Legacy { family, cause }),
+        Err(cause) => return Err(RemovalFailure::Legacy { family, cause }),
     };
     let mut left = RemovedWith::nothing(name(family, Backend::Legacy));
     for table in &tables {
@@ -305,10 +306,14 @@ fn find_legacy(family: Family) -> Result<Option<RemovedWith>, Failure> {
     Ok((!left.is_empty()).then_some(left))
 }
 
-fn look_by(tool: &Tool, is_ours: IsOurs, action: Action) -> Result<Found, Failure> {
+fn look_by(
+    tool: &Tool,
+    is_ours: IsOurs,
+    action: RemovalAction,
+) -> Result<FoundLeftovers, RemovalFailure> {
     let mut done = RemovedWith::nothing(tool.name());
     if !tool.has_tables() {
-        return Ok(Found {
+        return Ok(FoundLeftovers {
             was_removed: false,
             what: Some(done),
         });
@@ -326,7 +331,7 @@ fn look_by(tool: &Tool, is_ours: IsOurs, action: Action) -> Result<Found, Failur
             .map(|(table, chain)| format!("{table} {chain}"))
             .collect();
     }
-    Ok(Found {
+    Ok(FoundLeftovers {
         was_removed,
         what: Some(done),
     })
@@ -340,9 +345,9 @@ fn remove(tool: &Tool, removal: &LeftoverRemoval<'_>) -> Result<(), exec::Error>
 }
 
 /// Failures, one after the other.
-struct Listed<'a>(&'a [Failure]);
+struct FailureList<'a>(&'a [RemovalFailure]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for FailureList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, failure) in self.0.iter().enumerate() {
             write!(f, "{}{failure}", if n == 0 { "" } else { "; " })?;
@@ -409,7 +414,7 @@ mod tests {
         ]);
         let tools = tools_in(&folder);
         let error = ferrovia_lab::namespace::in_namespace(move || {
-            look(&tools, Action::Remove, None).unwrap_err()
+            look(&tools, RemovalAction::Remove, None).unwrap_err()
         });
         assert_eq!(error.failures.len(), 1);
         assert!(

@@ -25,10 +25,8 @@ const CHAIN_NAME: std::ops::Range<usize> = 32..62;
 /// A larger table is not read: it would take more memory than the answer is worth. 100,000 services have about half of it.
 const LARGEST: usize = 256 << 20;
 
-/// A table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegacyTable {
-    /// Its name.
     pub name: String,
     /// Its user-defined chains, each with the number of its rules.
     pub chains: Vec<(String, usize)>,

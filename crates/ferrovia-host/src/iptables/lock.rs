@@ -1,7 +1,7 @@
-//! The lock that the legacy tools share with everybody on the machine.
+//! The lock that the legacy tools share with all processes on the machine.
 //!
-//! A tool that is told to wait for it says nothing meanwhile. So we wait for it ourselves first, say who holds it when that takes long, and
-//! start the tool when it is free; the tool then takes it for the time it runs. Whoever comes in between makes the tool wait a little, which
+//! A tool that waits for the lock prints nothing meanwhile. So we wait for it ourselves first, say who holds it when that takes long, and
+//! start the tool when it is free; the tool then takes it for the time it runs. A process that takes it in between makes the tool wait a little, which
 //! it does by itself.
 
 use std::env;
@@ -16,43 +16,36 @@ use std::time::{Duration, Instant};
 
 use crate::locked;
 
-/// Where the tools have it unless told otherwise.
+/// The tools' default.
 const DEFAULT: &str = "/run/xtables.lock";
 /// How often we try.
 const PAUSE: Duration = Duration::from_millis(50);
-/// After so long, people are told who holds it.
+/// After so long, the log says who holds it.
 const LONG: Duration = Duration::from_secs(2);
 
 /// Why the lock could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another process has it.
     #[error(
-        "{holder} has held the xtables lock ({}) for {waited:?}; nothing was written", path.display()
+        "cannot take the xtables lock {}: held by {holder} for {waited:?}; nothing was written", path.display()
     )]
     Held {
-        /// The lock's file.
         path: PathBuf,
-        /// Who, as far as can be told.
+        /// Who, as far as known.
         holder: String,
         /// How long we waited.
         waited: Duration,
     },
     /// The file cannot be used.
     #[error("cannot use the xtables lock {}: {cause}", path.display())]
-    Unusable {
-        /// The lock's file.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Unusable { path: PathBuf, cause: io::Error },
 }
 
 /// How much the lock has been used. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct LockUsage(Arc<Mutex<Usage>>);
 
-/// What [`LockUsage`] counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// How often we took it.
@@ -85,7 +78,6 @@ impl LockUsage {
     }
 }
 
-/// The lock.
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -104,12 +96,12 @@ impl Lock {
 
     /// Says who holds it, if anybody does, before something is done that waits for it in silence.
     pub(super) fn tell_if_held(&self) {
-        // Who cannot open it will be told so by the tool.
+        // If it cannot be opened, the tool reports it.
         let Ok(file) = File::open(&self.path) else {
             return;
         };
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            tracing::warn!(holder = holder(&file), lock = %self.path.display(), "somebody holds the xtables lock; a tool waits for it for some seconds");
+            tracing::warn!(holder = holder(&file), lock = %self.path.display(), "Found the xtables lock held by another process; the tool waits for some seconds");
         }
     }
 
@@ -127,7 +119,7 @@ impl Lock {
             .mode(0o600)
             .open(&self.path)
             .map_err(unusable)?;
-        let mut told = false;
+        let mut is_logged = false;
         loop {
             match file.try_lock() {
                 // Closing the file gives it back.
@@ -143,9 +135,9 @@ impl Lock {
                     waited,
                 });
             }
-            if waited >= LONG && !told {
-                tracing::warn!(holder = holder(&file), lock = %self.path.display(), "waiting for the xtables lock");
-                told = true;
+            if waited >= LONG && !is_logged {
+                tracing::warn!(holder = holder(&file), lock = %self.path.display(), "Waiting for the xtables lock held by another process");
+                is_logged = true;
             }
             thread::sleep(PAUSE);
         }
@@ -173,7 +165,7 @@ fn holder(file: &File) -> String {
 }
 
 /// The process of a line such as `1: FLOCK  ADVISORY  WRITE 1234 00:19:567 0 EOF`, if it holds this file's lock. A line with `->` is about
-/// somebody who waits; a number that is not positive about somebody in a PID namespace beyond ours.
+/// another process who waits; a number that is not positive about another process in a PID namespace beyond ours.
 fn holder_in(line: &str, inode: u64) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     if words.next()? != "FLOCK" {
@@ -205,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_it_too_long_is_named() {
+    fn error_names_the_holder_of_the_lock() {
         let (lock, _folder) = own(Duration::from_millis(100));
         let file = File::create(&lock.path).unwrap();
         file.lock().unwrap();
         let error = lock.wait_until_free().unwrap_err().to_string();
         let me = format!("process {} (", std::process::id());
-        assert!(error.starts_with(&me), "{error}");
+        assert!(error.contains(&format!("held by {me}")), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::env;
 use ferrovia_core::dialect::iptables::{MARK_CHAIN, MARK_TABLE};
 use ferrovia_core::family::Family;
 
-use super::leftovers::Failure;
+use super::leftovers::RemovalFailure;
 use super::legacy::legacy_tables;
 use super::tool::{Backend, Tool};
 use crate::nft::Nft;
@@ -14,7 +14,7 @@ use crate::nft::Nft;
 ///
 /// # Errors
 /// If a tool fails, or the kernel does not show its chains.
-pub fn mark(backend: Backend, families: &[Family]) -> Result<(), Failure> {
+pub fn mark(backend: Backend, families: &[Family]) -> Result<(), RemovalFailure> {
     let path = env::var_os("PATH").unwrap_or_default();
     for family in families {
         if !is_marked(*family, backend)?
@@ -30,7 +30,7 @@ pub fn mark(backend: Backend, families: &[Family]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If the kernel does not show its chains.
-pub fn is_any_marked() -> Result<bool, Failure> {
+pub fn is_any_marked() -> Result<bool, RemovalFailure> {
     for family in Family::ALL {
         for backend in [Backend::Nft, Backend::Legacy] {
             if is_marked(family, backend)? {
@@ -42,12 +42,12 @@ pub fn is_any_marked() -> Result<bool, Failure> {
 }
 
 /// Whether we wrote the rules of one ruleset. A tool that does not say which it is counts for both.
-pub(super) fn is_marked(family: Family, backend: Backend) -> Result<bool, Failure> {
+pub(super) fn is_marked(family: Family, backend: Backend) -> Result<bool, RemovalFailure> {
     Ok((backend != Backend::Legacy && is_marked_nft(family)?)
         || (backend != Backend::Nft && is_marked_legacy(family)?))
 }
 
-fn is_marked_nft(family: Family) -> Result<bool, Failure> {
+fn is_marked_nft(family: Family) -> Result<bool, RemovalFailure> {
     let Some(mut nft) = Nft::open_if_there()? else {
         return Ok(false);
     };
@@ -56,8 +56,8 @@ fn is_marked_nft(family: Family) -> Result<bool, Failure> {
     Ok(chains.any(|chain| chain.name == MARK_CHAIN))
 }
 
-fn is_marked_legacy(family: Family) -> Result<bool, Failure> {
-    let tables = legacy_tables(family).map_err(|cause| Failure::Legacy { family, cause })?;
+fn is_marked_legacy(family: Family) -> Result<bool, RemovalFailure> {
+    let tables = legacy_tables(family).map_err(|cause| RemovalFailure::Legacy { family, cause })?;
     let mut marking = tables.iter().filter(|table| table.name == MARK_TABLE);
     Ok(marking.any(|table| table.chains.iter().any(|(chain, _)| chain == MARK_CHAIN)))
 }

@@ -10,7 +10,6 @@ use crate::locked;
 #[derive(Clone, Debug, Default)]
 pub struct RulesWritten(Arc<Mutex<Option<Rules>>>);
 
-/// What [`RulesWritten`] tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Rules of ours that are in the kernel.

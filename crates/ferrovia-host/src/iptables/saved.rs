@@ -1,4 +1,4 @@
-//! All iptables rulesets of this namespace as their tools print them, for people to be told about.
+//! All iptables rulesets of this namespace as their tools print them, for reports.
 
 use std::env;
 
@@ -12,9 +12,8 @@ use crate::exec;
 pub struct Saved {
     /// The tool that was asked, such as `ip6tables-legacy`.
     pub tool: String,
-    /// Whose rules.
     pub family: Family,
-    /// Which ruleset. Plain `iptables` has told which it is.
+    /// Which ruleset. For plain `iptables`, the one that it reports.
     pub backend: Backend,
     /// What it said. Empty if there are no tables.
     pub text: Result<String, exec::Error>,

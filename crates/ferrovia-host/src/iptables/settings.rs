@@ -2,7 +2,7 @@
 
 use crate::sysctl::{Error, Files, Setting, Settings as _};
 
-/// Conntrack is told to be liberal, so dropping what it cannot place would break what the administrator wants to work.
+/// Conntrack is set to be liberal, so dropping what it cannot place would break what the administrator wants to work.
 pub fn is_liberal() -> bool {
     Files::of_this_machine()
         .read(Setting::TCP_BE_LIBERAL)

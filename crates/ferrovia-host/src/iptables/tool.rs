@@ -67,20 +67,18 @@ impl fmt::Display for Backend {
 /// The programs for one family's rules of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// Whose rules.
     pub family: Family,
-    /// Which ruleset.
     pub backend: Backend,
     /// The program that takes single commands. Its siblings' names only have an ending more.
     program: PathBuf,
 }
 
-/// Whether a chain is there, as far as can be told.
+/// Whether a chain is there, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(super) enum ChainPresence {
     There,
     Missing,
-    /// Somebody holds the lock.
+    /// Another process holds the lock.
     Unknown,
 }
 
@@ -105,7 +103,7 @@ pub(super) fn tools_on(path: &OsStr) -> Vec<Tool> {
 
 impl Tool {
     /// The tool of a kind in the directories of a search path, if it is there. Only in those whose place does not depend on where we happen
-    /// to be: an empty path would otherwise mean the present folder, whoever that belongs to.
+    /// to be: an empty path would otherwise mean the working directory, which another user may own.
     pub fn find(path: &OsStr, family: Family, backend: Backend) -> Option<Self> {
         let name = name(family, backend);
         let folders = env::split_paths(path).filter(|folder| folder.is_absolute());
@@ -164,14 +162,18 @@ impl Tool {
     }
 
     /// Looks for a chain.
-    pub(super) fn has_chain(&self, table: TableName, chain: &str) -> Result<Presence, exec::Error> {
+    pub(super) fn has_chain(
+        &self,
+        table: TableName,
+        chain: &str,
+    ) -> Result<ChainPresence, exec::Error> {
         match self.list(table, chain) {
-            Ok(_) => Ok(Presence::There),
+            Ok(_) => Ok(ChainPresence::There),
             Err(exec::Error::Failed { status, .. }) if status.code() == Some(NOT_THERE) => {
-                Ok(Presence::Missing)
+                Ok(ChainPresence::Missing)
             }
             Err(exec::Error::Failed { status, .. }) if status.code() == Some(BUSY) => {
-                Ok(Presence::Unknown)
+                Ok(ChainPresence::Unknown)
             }
             Err(error) => Err(error),
         }
@@ -186,7 +188,7 @@ impl Tool {
 
     /// There may be rules for this tool.
     ///
-    /// Asked before the legacy tool is run, because that could load kernel modules for tables nobody uses. A list that is there but cannot be
+    /// Asked before the legacy tool is run, because that could load kernel modules for unused tables. A list that is there but cannot be
     /// read counts as tables: the tool shall say what is wrong.
     pub(super) fn has_tables(&self) -> bool {
         if self.backend != Backend::Legacy {

@@ -16,9 +16,9 @@ use super::{Error, Ipvs};
 use crate::Applier;
 use crate::ipset::{self, Ipset};
 use crate::iptables::{self, IptablesApplier, Tool};
-use crate::link::{self, Change, DummyDevice};
+use crate::link::{self, AddressChange, DummyDevice};
 
-/// The chain whose absence tells that the rules were removed. No other mode has it.
+/// The chain whose absence means that the rules were removed. No other mode has it.
 const CANARY: (TableName, &str) = (TableName::Filter, "KUBE-IPVS-FILTER");
 /// What the names of our sets begin with, and of those the ones for IPv6.
 const SETS: &str = "KUBE-";
@@ -27,16 +27,12 @@ const SETS_V6: &str = "KUBE-6-";
 /// Why something could not be read or written. What was written before it stays: the next full sync compares everything.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// About the device.
     #[error(transparent)]
     Device(#[from] link::Error),
-    /// About sets.
     #[error(transparent)]
     Sets(#[from] ipset::Error),
-    /// About rules.
     #[error(transparent)]
     Rules(#[from] iptables::ApplyError),
-    /// About servers.
     #[error(transparent)]
     Servers(#[from] Error),
 }
@@ -75,7 +71,7 @@ impl IpvsApplier {
         })
     }
 
-    /// Does a step; says whether anything was written.
+    /// Does a step; returns whether anything was written.
     fn step(&mut self, step: &IpvsStep) -> Result<bool, ApplyError> {
         match step {
             IpvsStep::Device => {
@@ -212,7 +208,7 @@ impl Applier for IpvsApplier {
         Ok(is_written)
     }
 
-    /// Compares numbers. Somebody who changes something without making more or less of it is noticed when the rules are compared, now and
+    /// Compares numbers. Another process who changes something without making more or less of it is noticed when the rules are compared, now and
     /// then.
     fn is_untouched(&mut self) -> Result<bool, ApplyError> {
         if self.tally.is_none() || !self.rules.is_untouched()? {
@@ -236,9 +232,9 @@ fn is_ours(name: &IpsetName, family: Family) -> bool {
     name.starts_with(SETS) && name.starts_with(SETS_V6) == (family == Family::V6)
 }
 
-fn change(op: &AddressOp) -> Change {
+fn change(op: &AddressOp) -> AddressChange {
     match *op {
-        AddressOp::Bind(address) => Change::Bind(address),
-        AddressOp::Unbind(address) => Change::Unbind(address),
+        AddressOp::Bind(address) => AddressChange::Bind(address),
+        AddressOp::Unbind(address) => AddressChange::Unbind(address),
     }
 }

@@ -111,12 +111,12 @@ mod tests {
     #[test]
     fn a_batch_is_cut_where_it_changes_its_mind() {
         assert_eq!(cuts(&[put(1, 1), remove(1, 1), put(1, 1)]), [1, 2]);
-        let anew = [
+        let recreated = [
             put(1, 1),
             IpvsOp::DeleteServer(key(1)),
             server(1),
             put(1, 1),
         ];
-        assert_eq!(cuts(&anew), [1, 2]);
+        assert_eq!(cuts(&recreated), [1, 2]);
     }
 }

@@ -5,9 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use ferrovia_core::dialect::ipvs::{SCHEDULER_FLAGS, Scheduler, VirtualServer, VirtualServerKey};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-
-use super::uapi::{HEADER_LEN, PERSISTENT, attr, destination, server, stats};
-use crate::netlink::{Attr, Attrs, Message};
+use ferrovia_netlink::uapi::ip_vs::{
+    IP_VS_SVC_F_PERSISTENT, IPVS_CMD_ATTR_DEST, IPVS_CMD_ATTR_SERVICE, IPVS_DEST_ATTR_ACTIVE_CONNS,
+    IPVS_DEST_ATTR_ADDR, IPVS_DEST_ATTR_INACT_CONNS, IPVS_DEST_ATTR_PORT, IPVS_DEST_ATTR_STATS64,
+    IPVS_DEST_ATTR_WEIGHT, IPVS_STATS_ATTR_CONNS, IPVS_STATS_ATTR_INBYTES, IPVS_STATS_ATTR_INPKTS,
+    IPVS_STATS_ATTR_OUTBYTES, IPVS_STATS_ATTR_OUTPKTS, IPVS_SVC_ATTR_ADDR, IPVS_SVC_ATTR_AF,
+    IPVS_SVC_ATTR_FLAGS, IPVS_SVC_ATTR_PORT, IPVS_SVC_ATTR_PROTOCOL, IPVS_SVC_ATTR_SCHED_NAME,
+    IPVS_SVC_ATTR_STATS64, IPVS_SVC_ATTR_TIMEOUT,
+};
+use ferrovia_netlink::{Attr, Attrs, Message, genetlink};
 
 /// What went through a server or to a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +33,6 @@ pub struct Stats {
 /// A virtual server that is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundServer {
-    /// What it is.
     pub server: VirtualServer,
     /// What went through it.
     pub stats: Stats,
@@ -36,9 +41,7 @@ pub struct FoundServer {
 /// A destination that is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundDestination {
-    /// Where it is.
     pub address: SocketAddr,
-    /// Its share.
     pub weight: u32,
     /// Connections that are established.
     pub active: u32,
@@ -55,51 +58,52 @@ pub struct Timeouts {
     pub tcp: u32,
     /// Those of TCP that are being closed.
     pub tcp_fin: u32,
-    /// Of UDP.
     pub udp: u32,
 }
 
 /// The server that a message is about. `None` for one that is known by a mark, of a protocol or a scheduler that we do not know: such a
-/// server is somebody else's.
+/// server is another process's.
 pub(super) fn found_server(message: &Message<'_>) -> Option<FoundServer> {
-    let attrs = Attrs::of(message, HEADER_LEN).get(attr::SERVER)?.nested();
-    let family = family(attrs.get(server::FAMILY)?.u16()?)?;
-    let number = attrs.get(server::PROTOCOL)?.u16()?;
+    let attrs = Attrs::of(message, genetlink::HEADER_LEN)
+        .get(IPVS_CMD_ATTR_SERVICE)?
+        .nested();
+    let family = family(attrs.get(IPVS_SVC_ATTR_AF)?.u16()?)?;
+    let number = attrs.get(IPVS_SVC_ATTR_PROTOCOL)?.u16()?;
     let protocol = Protocol::ALL
         .into_iter()
         .find(|protocol| u16::from(protocol.number()) == number)?;
-    let flags = attrs.get(server::FLAGS)?.value.first_chunk()?;
+    let flags = attrs.get(IPVS_SVC_ATTR_FLAGS)?.value.first_chunk()?;
     let flags = u32::from_ne_bytes(*flags);
-    let timeout = attrs.get(server::TIMEOUT)?.u32()?;
+    let timeout = attrs.get(IPVS_SVC_ATTR_TIMEOUT)?.u32()?;
     Some(FoundServer {
         server: VirtualServer {
             key: VirtualServerKey {
-                address: address(family, attrs.get(server::ADDRESS)?)?,
-                port: attrs.get(server::PORT)?.be16()?,
+                address: address(family, attrs.get(IPVS_SVC_ATTR_ADDR)?)?,
+                port: attrs.get(IPVS_SVC_ATTR_PORT)?.be16()?,
                 protocol,
             },
-            scheduler: Scheduler::new(attrs.get(server::SCHEDULER)?.text()?)?,
+            scheduler: Scheduler::new(attrs.get(IPVS_SVC_ATTR_SCHED_NAME)?.text()?)?,
             flags: flags & SCHEDULER_FLAGS,
-            persistence: (flags & PERSISTENT != 0).then_some(timeout),
+            persistence: (flags & IP_VS_SVC_F_PERSISTENT != 0).then_some(timeout),
         },
-        stats: attrs.get(server::STATS64).map(read_stats)?,
+        stats: attrs.get(IPVS_SVC_ATTR_STATS64).map(read_stats)?,
     })
 }
 
 /// The destination that a message is about.
 pub(super) fn found_destination(of: Family, message: &Message<'_>) -> Option<FoundDestination> {
-    let attrs = Attrs::of(message, HEADER_LEN)
-        .get(attr::DESTINATION)?
+    let attrs = Attrs::of(message, genetlink::HEADER_LEN)
+        .get(IPVS_CMD_ATTR_DEST)?
         .nested();
     let number = |kind| attrs.get(kind).and_then(Attr::u32);
-    let ip = address(of, attrs.get(destination::ADDRESS)?)?;
-    let port = attrs.get(destination::PORT)?.be16()?;
+    let ip = address(of, attrs.get(IPVS_DEST_ATTR_ADDR)?)?;
+    let port = attrs.get(IPVS_DEST_ATTR_PORT)?.be16()?;
     Some(FoundDestination {
         address: SocketAddr::new(ip, port),
-        weight: number(destination::WEIGHT)?,
-        active: number(destination::ACTIVE)?,
-        inactive: number(destination::INACTIVE)?,
-        stats: attrs.get(destination::STATS64).map(read_stats)?,
+        weight: number(IPVS_DEST_ATTR_WEIGHT)?,
+        active: number(IPVS_DEST_ATTR_ACTIVE_CONNS)?,
+        inactive: number(IPVS_DEST_ATTR_INACT_CONNS)?,
+        stats: attrs.get(IPVS_DEST_ATTR_STATS64).map(read_stats)?,
     })
 }
 
@@ -107,11 +111,11 @@ fn read_stats(attr: Attr<'_>) -> Stats {
     let attrs = attr.nested();
     let number = |kind| attrs.get(kind).and_then(Attr::u64).unwrap_or_default();
     Stats {
-        connections: number(stats::CONNECTIONS),
-        packets_in: number(stats::PACKETS_IN),
-        packets_out: number(stats::PACKETS_OUT),
-        bytes_in: number(stats::BYTES_IN),
-        bytes_out: number(stats::BYTES_OUT),
+        connections: number(IPVS_STATS_ATTR_CONNS),
+        packets_in: number(IPVS_STATS_ATTR_INPKTS),
+        packets_out: number(IPVS_STATS_ATTR_OUTPKTS),
+        bytes_in: number(IPVS_STATS_ATTR_INBYTES),
+        bytes_out: number(IPVS_STATS_ATTR_OUTBYTES),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrovia_core::dialect::ipvs::{DestinationRemoval, IpvsOp, VirtualServerKey};
 
-use super::encode::Action;
+use super::encode::IpvsAction;
 use super::{Error, Ipvs};
 
 /// When the first look is taken: many have no connections, and closing ones take a moment.
@@ -68,7 +68,7 @@ impl Drain {
         (!self.draining.is_empty()).then_some(self.pause)
     }
 
-    /// Removes those whose connections are done, and forgets those that somebody else removed or took back into service. Answers with how
+    /// Removes those whose connections are done, and forgets those that another process removed or took back into service. Returns how
     /// many it removed.
     pub(super) fn reap(&mut self, ipvs: &mut Ipvs) -> Result<usize, Error> {
         let before = self.len();
@@ -101,7 +101,8 @@ impl Drain {
         ipvs: &mut Ipvs,
         done: &[(VirtualServerKey, SocketAddr)],
     ) -> Result<usize, Error> {
-        let delete = |(server, to): &(_, _)| ipvs.command(Action::DeleteDestination(*server, *to));
+        let delete =
+            |(server, to): &(_, _)| ipvs.command(IpvsAction::DeleteDestination(*server, *to));
         let commands: Vec<_> = done.iter().map(delete).collect();
         let refused: BTreeMap<_, _> = ipvs.request(&commands)?.into_iter().collect();
         let mut failure = None;

@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 
 use ferrovia_core::dialect::ipvs::{IpvsOp, Scheduler, VirtualServerKey};
-
-use crate::netlink::{self, Refusal, and_more};
+use ferrovia_netlink::{self as netlink, Refusal, and_more};
 
 /// Why the load balancer could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel does not have IPVS.
-    #[error("this kernel has no IPVS, and {modprobe} (load or enable the module ip_vs)")]
+    #[error(
+        "cannot use IPVS, which this kernel lacks: {modprobe} (load or enable the module ip_vs)"
+    )]
     NoIpvs {
         /// What became of the attempt to load it.
         modprobe: String,
@@ -20,37 +21,27 @@ pub enum Error {
         "this kernel has no scheduler {scheduler} (load or enable the module ip_vs_{scheduler}); it has {there}"
     )]
     NoScheduler {
-        /// Its name.
         scheduler: Scheduler,
         /// Those that are there.
         there: String,
     },
-    /// The conversation broke.
     #[error("cannot {action}: {cause}")]
     Netlink {
-        /// What was tried.
         action: &'static str,
-        /// Why not.
         cause: netlink::Error,
     },
-    /// The kernel refused changes.
-    #[error("ipvs {op}: {}{}", words(.refusal), and_more(*.others))]
+    #[error("cannot apply `ipvs {op}`: {}{}", words(.refusal), and_more(*.others))]
     Refused {
         /// The first change that was refused.
         op: IpvsOp,
-        /// The kernel's word.
         refusal: Refusal,
-        /// How many others were refused.
         others: usize,
     },
     /// The kernel refused to remove a destination whose connections are done.
-    #[error("cannot remove the drained destination {destination} of the virtual server {server}: {}", words(.refusal))]
+    #[error("cannot remove drained destination {destination} of virtual server {server}: {}", words(.refusal))]
     Drained {
-        /// Its server.
         server: VirtualServerKey,
-        /// Where it is.
         destination: SocketAddr,
-        /// The kernel's word.
         refusal: Refusal,
     },
 }

@@ -4,19 +4,19 @@
 //! once. It is one that only packets with a certain mark would reach, so no address or port is taken from anybody.
 
 use ferrovia_core::dialect::ipvs::Scheduler;
+use ferrovia_netlink as netlink;
 
-use super::encode::Action;
+use super::encode::IpvsAction;
 use super::{Error, Ipvs, failed};
-use crate::netlink;
 
-/// Marks that nobody is likely to use. Somebody who does keeps his server: the next is tried.
+/// Marks that are unlikely to be in use. If one is, its server stays and the next mark is tried.
 const MARKS: std::ops::RangeInclusive<u32> = 0x7e44_0a01..=0x7e44_0a08;
 
 impl Ipvs {
     /// The schedulers of [`Scheduler::NAMES`] that this kernel has.
     ///
     /// # Errors
-    /// If the conversation breaks or servers cannot be made at all.
+    /// If the netlink socket fails or servers cannot be made at all.
     pub fn schedulers(&mut self) -> Result<Vec<Scheduler>, Error> {
         let mut there = Vec::new();
         for scheduler in Scheduler::NAMES.into_iter().filter_map(Scheduler::known) {
@@ -46,10 +46,10 @@ impl Ipvs {
     fn has_scheduler(&mut self, scheduler: Scheduler) -> Result<bool, Error> {
         let mut refusal = None;
         for mark in MARKS {
-            let new = self.command(Action::NewMark(mark, scheduler));
+            let new = self.command(IpvsAction::NewMark(mark, scheduler));
             match self.request(&[new])?.pop() {
                 None => {
-                    let delete = self.command(Action::DeleteMark(mark));
+                    let delete = self.command(IpvsAction::DeleteMark(mark));
                     self.request(&[delete])?;
                     return Ok(true);
                 }
@@ -57,7 +57,7 @@ impl Ipvs {
                 Some((_, refused)) => refusal = Some(refused),
             }
         }
-        let cause = refusal.map_or(netlink::Error::Senseless, netlink::Error::Refused);
-        Err(failed("try a scheduler")(cause))
+        let cause = refusal.map_or(netlink::Error::UnexpectedReply, netlink::Error::Refused);
+        Err(failed("probe a scheduler")(cause))
     }
 }

@@ -7,15 +7,13 @@ use crate::sysctl::{self, Setting, Settings};
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}; set it on the host instead: {}", .setting.command(*.value))]
 pub struct Error {
-    /// Which one.
     pub setting: Setting,
-    /// What it should be.
     pub value: u64,
     /// Why it is not.
     pub cause: sysctl::Error,
 }
 
-/// Makes the settings, those that are not right already. Answers with those that were changed.
+/// Makes the settings, those that are not right already. Returns those that were changed.
 ///
 /// # Errors
 /// If one is wrong and cannot be changed.
@@ -40,7 +38,7 @@ fn wanted(kernel: Option<KernelVersion>, strict_arp: bool) -> Vec<(Setting, u64)
     let mut wanted = vec![
         // Masquerading of what goes through IPVS is done by conntrack.
         (Setting::IPVS_CONNTRACK, 1),
-        // A connection whose destination is gone ends at its next packet, not by its time-out.
+        // A connection whose destination is gone ends at its next packet, not by its timeout.
         (Setting::IPVS_EXPIRE_NODEST_CONN, 1),
         // A client whose destination drains is sent to another by its next connection.
         (Setting::IPVS_EXPIRE_QUIESCENT_TEMPLATE, 1),
@@ -52,7 +50,7 @@ fn wanted(kernel: Option<KernelVersion>, strict_arp: bool) -> Vec<(Setting, u64)
         wanted.push((Setting::IPVS_CONN_REUSE_MODE, 0));
     }
     if strict_arp {
-        // The device has the services' addresses, but who asks the network for them shall be told by others.
+        // The device has the services' addresses, but this node must not answer ARP requests for them.
         wanted.push((Setting::ARP_IGNORE, 1));
         wanted.push((Setting::ARP_ANNOUNCE, 2));
     }

@@ -1,18 +1,18 @@
-//! How much there should be in the kernel, so that somebody else's doing is noticed without reading it all.
+//! How much there should be in the kernel, so that another process's doing is noticed without reading it all.
 
 use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::ipset::{IpsetName, IpsetOp};
 
-use super::Applied;
-use crate::link::Changed;
+use super::ServerCounts;
+use crate::link::AddressCounts;
 
 /// Numbers of one family's things.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Addresses on the device; `None` if there is no device.
     pub(super) addresses: Option<usize>,
-    /// Virtual servers, other people's too.
+    /// Virtual servers, other processes' too.
     pub(super) servers: usize,
     /// Entries of our sets.
     pub(super) sets: BTreeMap<IpsetName, usize>,
@@ -20,13 +20,12 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Addresses came and went.
-    pub(super) fn addresses_changed(&mut self, changed: Changed) {
+    pub(super) fn addresses_changed(&mut self, changed: AddressCounts) {
         let number = self.addresses.get_or_insert(0);
         *number = (*number + changed.bound).saturating_sub(changed.unbound);
     }
 
-    /// Servers did.
-    pub(super) fn servers_changed(&mut self, applied: Applied) {
+    pub(super) fn servers_changed(&mut self, applied: ServerCounts) {
         self.servers = (self.servers + applied.made).saturating_sub(applied.deleted);
     }
 

@@ -1,7 +1,7 @@
 //! The nftables mode's way into the kernel.
 //!
-//! There is an applier per family, but one [`Connection`]: the kernel counts commits for all families together, so only who knows of both
-//! families' commits can tell ours from other people's.
+//! There is an applier per family, but one [`NftConnection`]: the kernel counts commits for all families together, so only a
+//! connection that makes the commits of both families can distinguish them from those of other processes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,25 +14,25 @@ use crate::{Applier, locked};
 
 /// What the families' appliers share. Clones are the same connection.
 #[derive(Clone, Debug)]
-pub struct Connection(Arc<Mutex<Shared>>);
+pub struct NftConnection(Arc<Mutex<ConnectionState>>);
 
 #[derive(Debug)]
-struct Shared {
+struct ConnectionState {
     /// One for all, so that there is one origin of our changes for the monitor to know.
     nft: Nft,
-    /// The ruleset's generation up to which nobody but us has written since a family was last read. Apart, because reading one family
-    /// says nothing about what somebody did to the other.
+    /// The ruleset's generation up to which no other process has written since a family was last read. Apart, because reading one family
+    /// says nothing about changes to the other.
     known: PerFamily<Option<u32>>,
 }
 
-impl Connection {
+impl NftConnection {
     /// Nothing is known of any family yet.
     pub fn new(nft: Nft) -> Self {
         let known = PerFamily::default();
-        Self(Arc::new(Mutex::new(Shared { nft, known })))
+        Self(Arc::new(Mutex::new(ConnectionState { nft, known })))
     }
 
-    /// Makes the changes of a transaction, and counts it as one of ours. Answers with whether there was anything to do.
+    /// Makes the changes of a transaction, and counts it as one of ours. Returns whether there was anything to do.
     pub(super) fn write(&self, plan: &Transaction) -> Result<bool, Error> {
         let mut shared = self.lock();
         let applied = shared.nft.apply(plan)?;
@@ -44,13 +44,13 @@ impl Connection {
         Ok(is_commit)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         locked(&self.0)
     }
 }
 
-impl Shared {
-    /// A commit counts the generation up by one, whichever family it is for. If somebody else committed since a family was last read,
+impl ConnectionState {
+    /// A commit counts the generation up by one, whichever family it is for. If another process committed since a family was last read,
     /// ours is not the next number for it, and the next check finds that out.
     fn count_own_commit(&mut self) {
         for family in Family::ALL {
@@ -64,12 +64,12 @@ impl Shared {
 #[derive(Debug)]
 pub struct NftApplier {
     family: Family,
-    connection: Connection,
+    connection: NftConnection,
 }
 
 impl NftApplier {
     /// An applier that writes by this connection.
-    pub fn new(family: Family, connection: Connection) -> Self {
+    pub fn new(family: Family, connection: NftConnection) -> Self {
         Self { family, connection }
     }
 

@@ -5,20 +5,21 @@ use std::collections::BTreeMap;
 use ferrovia_core::dialect::iptables::{KernelChain, KernelRemoval, KernelRule, KernelTable};
 use ferrovia_core::dialect::nft::NftVerdict;
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_USE,
+    NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_IMMEDIATE_DATA, NFTA_OBJ_TABLE, NFTA_RULE_CHAIN,
+    NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE,
+};
+use ferrovia_netlink::{self as netlink, Attr, Attrs, Message};
 
 use super::encode::Encoder;
-use super::uapi::{OBJECT_TABLE, chain, msg, rule};
 use super::{Error, Nft, decode, failed, value};
-use crate::netlink::{self, Attr, Attrs, Message};
-
-/// The verdict among the attributes of an `immediate` instruction.
-const IMMEDIATE_DATA: u16 = 2;
 
 impl Nft {
     /// A family's tables of these names, with their chains and where rules lead. Tables that are not there are left out.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub(crate) fn compat_tables(
         &mut self,
         family: Family,
@@ -26,7 +27,7 @@ impl Nft {
     ) -> Result<Vec<KernelTable>, Error> {
         let mut tables: BTreeMap<String, BTreeMap<String, KernelChain>> = self.dump(
             "list the chains of iptables-nft",
-            msg::GET_CHAIN,
+            NFT_MSG_GETCHAIN,
             family,
             |_| {},
             |all: &mut BTreeMap<String, BTreeMap<_, _>>, message| {
@@ -39,9 +40,9 @@ impl Nft {
         for (table, chains) in &mut tables {
             let rules: Vec<(String, KernelRule)> = self.dump(
                 "list the rules of iptables-nft",
-                msg::GET_RULE,
+                NFT_MSG_GETRULE,
                 family,
-                |w| w.text(OBJECT_TABLE, table),
+                |w| w.text(NFTA_OBJ_TABLE, table),
                 |all: &mut Vec<_>, message| all.extend(read_rule(message)),
             )?;
             for (chain, rule) in rules {
@@ -96,21 +97,21 @@ impl Nft {
 fn read_chain(message: &Message<'_>) -> Option<KernelChain> {
     let attrs = decode::attrs(message);
     Some(KernelChain {
-        name: attrs.get(chain::NAME)?.text()?.to_owned(),
-        is_base: attrs.get(chain::HOOK).is_some(),
-        uses: attrs.get(chain::USE).and_then(Attr::be32).unwrap_or(0),
+        name: attrs.get(NFTA_CHAIN_NAME)?.text()?.to_owned(),
+        is_base: attrs.get(NFTA_CHAIN_HOOK).is_some(),
+        uses: attrs.get(NFTA_CHAIN_USE).and_then(Attr::be32).unwrap_or(0),
         rules: Vec::new(),
     })
 }
 
 fn read_rule(message: &Message<'_>) -> Option<(String, KernelRule)> {
     let attrs = decode::attrs(message);
-    let chain = attrs.get(rule::CHAIN)?.text()?.to_owned();
+    let chain = attrs.get(NFTA_RULE_CHAIN)?.text()?.to_owned();
     let mut instructions = attrs
-        .get(rule::EXPRESSIONS)
+        .get(NFTA_RULE_EXPRESSIONS)
         .map_or(Attrs::new(&[]), Attr::nested);
     let rule = KernelRule {
-        handle: attrs.get(rule::HANDLE)?.be64()?,
+        handle: attrs.get(NFTA_RULE_HANDLE)?.be64()?,
         target: instructions.find_map(|instruction| target(instruction.nested())),
     };
     Some((chain, rule))
@@ -118,11 +119,11 @@ fn read_rule(message: &Message<'_>) -> Option<(String, KernelRule)> {
 
 /// The chain that an instruction leads to.
 fn target(instruction: Attrs<'_>) -> Option<String> {
-    if instruction.get(rule::EXPR_NAME)?.text()? != "immediate" {
+    if instruction.get(NFTA_EXPR_NAME)?.text()? != "immediate" {
         return None;
     }
-    let data = instruction.get(rule::EXPR_DATA)?.nested();
-    match value::read_verdict(data.get(IMMEDIATE_DATA)?.nested())? {
+    let data = instruction.get(NFTA_EXPR_DATA)?.nested();
+    match value::read_verdict(data.get(NFTA_IMMEDIATE_DATA)?.nested())? {
         NftVerdict::Jump(chain) | NftVerdict::Goto(chain) => Some(chain.to_string()),
         _ => None,
     }

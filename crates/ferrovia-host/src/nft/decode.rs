@@ -12,37 +12,43 @@ use ferrovia_core::dialect::nft::{
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::nft::sweep::DynamicEntry;
-
-use super::uapi::{
-    HEADER_LEN, OBJECT_TABLE, chain, counter, element, generation, rule, set, table,
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_DATA_VERDICT, NFT_SET_ELEM_INTERVAL_END, NFT_SET_EVAL, NFT_SET_INTERVAL, NFT_SET_MAP,
+    NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TYPE, NFTA_COUNTER_PACKETS, NFTA_EXPR_DATA,
+    NFTA_EXPR_NAME, NFTA_GEN_ID, NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY, NFTA_OBJ_TABLE,
+    NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_SET_DATA_LEN, NFTA_SET_DATA_TYPE,
+    NFTA_SET_ELEM_DATA, NFTA_SET_ELEM_EXPIRATION, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS,
+    NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_KEY_END, NFTA_SET_ELEM_LIST_ELEMENTS,
+    NFTA_SET_ELEM_USERDATA, NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS, NFTA_SET_FLAGS, NFTA_SET_KEY_LEN,
+    NFTA_SET_NAME, NFTA_TABLE_NAME,
 };
-use super::{expr, userdata, value};
-use crate::netlink::{Attr, Attrs, Message};
+use ferrovia_netlink::{Attr, Attrs, Message, nfnetlink};
+
+use super::{COUNTER, expr, userdata, value};
 
 /// The attributes of an nf_tables message.
 pub(super) fn attrs<'a>(message: &Message<'a>) -> Attrs<'a> {
-    Attrs::of(message, HEADER_LEN)
+    Attrs::of(message, nfnetlink::HEADER_LEN)
 }
 
 /// The table an object belongs to, or a table's own name.
 pub(super) fn table_of<'a>(message: &Message<'a>) -> Option<&'a str> {
-    attrs(message).get(OBJECT_TABLE)?.text()
+    attrs(message).get(NFTA_OBJ_TABLE)?.text()
 }
 
-/// A table's name.
 pub(super) fn table_name(message: &Message<'_>) -> Option<String> {
-    owned(attrs(message).get(table::NAME)?)
+    owned(attrs(message).get(NFTA_TABLE_NAME)?)
 }
 
 /// The number of the last commit.
 pub(super) fn generation(message: &Message<'_>) -> Option<u32> {
-    attrs(message).get(generation::ID)?.be32()
+    attrs(message).get(NFTA_GEN_ID)?.be32()
 }
 
 /// A chain, without its rules.
 pub(super) fn chain(message: &Message<'_>) -> Option<(String, ObservedChain)> {
     let attrs = attrs(message);
-    let name = owned(attrs.get(chain::NAME)?)?;
+    let name = owned(attrs.get(NFTA_CHAIN_NAME)?)?;
     Some((
         name,
         ObservedChain {
@@ -53,23 +59,23 @@ pub(super) fn chain(message: &Message<'_>) -> Option<(String, ObservedChain)> {
 }
 
 fn hook(attrs: Attrs<'_>) -> Option<Hook> {
-    let hook = attrs.get(chain::HOOK)?.nested();
-    let kind = attrs.get(chain::TYPE)?.text()?;
+    let hook = attrs.get(NFTA_CHAIN_HOOK)?.nested();
+    let kind = attrs.get(NFTA_CHAIN_TYPE)?.text()?;
     Some(Hook {
         kind: [ChainKind::Filter, ChainKind::Nat]
             .into_iter()
             .find(|known| known.name() == kind)?,
-        point: HookPoint::from_number(hook.get(chain::HOOK_NUMBER)?.be32()?)?,
-        priority: hook.get(chain::HOOK_PRIORITY)?.be32()?.cast_signed(),
+        point: HookPoint::from_number(hook.get(NFTA_HOOK_HOOKNUM)?.be32()?)?,
+        priority: hook.get(NFTA_HOOK_PRIORITY)?.be32()?.cast_signed(),
     })
 }
 
 /// A rule: its chain and its instructions.
 pub(super) fn rule(message: &Message<'_>, family: Family) -> Option<(String, Vec<Expr>)> {
     let attrs = attrs(message);
-    let chain = owned(attrs.get(rule::CHAIN)?)?;
+    let chain = owned(attrs.get(NFTA_RULE_CHAIN)?)?;
     let list = attrs
-        .get(rule::EXPRESSIONS)
+        .get(NFTA_RULE_EXPRESSIONS)
         .map_or(Attrs::new(&[]), Attr::nested);
     Some((
         chain,
@@ -81,29 +87,29 @@ pub(super) fn rule(message: &Message<'_>, family: Family) -> Option<(String, Vec
 pub(super) fn set(message: &Message<'_>) -> Option<(String, ObservedSet)> {
     let attrs = attrs(message);
     let number = |kind| attrs.get(kind).and_then(Attr::be32).unwrap_or(0);
-    let flags = number(set::FLAGS);
-    let is_verdict_map = number(set::DATA_TYPE) == set::VERDICT;
+    let flags = number(NFTA_SET_FLAGS);
+    let is_verdict_map = number(NFTA_SET_DATA_TYPE) == NFT_DATA_VERDICT;
     let data_len = if is_verdict_map {
         0
     } else {
-        number(set::DATA_LEN)
+        number(NFTA_SET_DATA_LEN)
     };
     let observed = ObservedSet {
-        key_len: padded_len(number(set::KEY_LEN)),
+        key_len: padded_len(number(NFTA_SET_KEY_LEN)),
         data_len: padded_len(data_len),
-        is_map: flags & set::MAP != 0,
+        is_map: flags & NFT_SET_MAP != 0,
         is_verdict_map,
-        interval: flags & set::INTERVAL != 0,
-        dynamic: flags & set::EVAL != 0,
-        counter: counter_of(attrs, set::EXPR, set::EXPRESSIONS).is_some(),
+        interval: flags & NFT_SET_INTERVAL != 0,
+        dynamic: flags & NFT_SET_EVAL != 0,
+        counter: counter_of(attrs, NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS).is_some(),
         elements: HashMap::new(),
     };
-    Some((owned(attrs.get(set::NAME)?)?, observed))
+    Some((owned(attrs.get(NFTA_SET_NAME)?)?, observed))
 }
 
 /// What a set holds.
 #[derive(Debug, Default)]
-pub(super) struct Elements {
+pub(super) struct RawElements {
     /// The elements that have a key.
     pub(super) list: Vec<RawElement>,
     /// What no element of ours has, to be read after "has".
@@ -111,15 +117,15 @@ pub(super) struct Elements {
 }
 
 /// The elements in one message of a dump, added to those of earlier ones.
-pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
+pub(super) fn elements(into: &mut RawElements, message: &Message<'_>) {
     let list = attrs(message)
-        .get(element::LIST_ELEMENTS)
+        .get(NFTA_SET_ELEM_LIST_ELEMENTS)
         .map_or(Attrs::new(&[]), Attr::nested);
     for item in list.map(Attr::nested) {
-        if item.get(element::KEY).is_none() {
+        if item.get(NFTA_SET_ELEM_KEY).is_none() {
             into.oddities.insert("a catch-all element".to_owned());
         }
-        let foreign = foreign_instructions(item, element::EXPR, element::EXPRESSIONS);
+        let foreign = foreign_instructions(item, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS);
         into.oddities
             .extend(foreign.map(|instruction| format!("an element with a {instruction}")));
         into.list.extend(raw_element(item));
@@ -129,12 +135,12 @@ pub(super) fn elements(into: &mut Elements, message: &Message<'_>) {
 /// The entries of a set that packets fill, added to those of earlier messages.
 pub(super) fn entries(into: &mut Vec<DynamicEntry>, message: &Message<'_>) {
     let list = attrs(message)
-        .get(element::LIST_ELEMENTS)
+        .get(NFTA_SET_ELEM_LIST_ELEMENTS)
         .map_or(Attrs::new(&[]), Attr::nested);
     into.extend(list.map(Attr::nested).filter_map(|item| {
-        let expires = item.get(element::EXPIRATION).and_then(Attr::be64);
+        let expires = item.get(NFTA_SET_ELEM_EXPIRATION).and_then(Attr::be64);
         Some(DynamicEntry {
-            key: key(item.get(element::KEY)?)?,
+            key: key(item.get(NFTA_SET_ELEM_KEY)?)?,
             expires: expires.unwrap_or(0),
         })
     }));
@@ -143,14 +149,14 @@ pub(super) fn entries(into: &mut Vec<DynamicEntry>, message: &Message<'_>) {
 /// A rule's chain and the packets its counter has counted; none for a rule without one.
 pub(super) fn rule_counter(message: &Message<'_>) -> Option<(String, u64)> {
     let attrs = attrs(message);
-    let mut instructions = attrs.get(rule::EXPRESSIONS)?.nested().map(Attr::nested);
+    let mut instructions = attrs.get(NFTA_RULE_EXPRESSIONS)?.nested().map(Attr::nested);
     let counter = instructions.find(|instruction| {
-        let name = instruction.get(rule::EXPR_NAME).and_then(Attr::text);
-        name == Some(counter::NAME)
+        let name = instruction.get(NFTA_EXPR_NAME).and_then(Attr::text);
+        name == Some(COUNTER)
     })?;
-    let packets = counter.get(rule::EXPR_DATA)?.nested();
-    let packets = packets.get(counter::PACKETS)?.be64()?;
-    Some((owned(attrs.get(rule::CHAIN)?)?, packets))
+    let packets = counter.get(NFTA_EXPR_DATA)?.nested();
+    let packets = packets.get(NFTA_COUNTER_PACKETS)?.be64()?;
+    Some((owned(attrs.get(NFTA_RULE_CHAIN)?)?, packets))
 }
 
 /// An element as the kernel has it: a range over one field is two of them.
@@ -164,17 +170,20 @@ pub(super) struct RawElement {
 }
 
 fn raw_element(attrs: Attrs<'_>) -> Option<RawElement> {
-    let flags = attrs.get(element::FLAGS).and_then(Attr::be32).unwrap_or(0);
+    let flags = attrs
+        .get(NFTA_SET_ELEM_FLAGS)
+        .and_then(Attr::be32)
+        .unwrap_or(0);
     let notes = attrs
-        .get(element::USERDATA)
+        .get(NFTA_SET_ELEM_USERDATA)
         .map_or(&[][..], |notes| notes.value);
     Some(RawElement {
-        key: key(attrs.get(element::KEY)?)?,
-        ends_range: flags & element::INTERVAL_END != 0,
-        packets: counter_of(attrs, element::EXPR, element::EXPRESSIONS).unwrap_or(0),
+        key: key(attrs.get(NFTA_SET_ELEM_KEY)?)?,
+        ends_range: flags & NFT_SET_ELEM_INTERVAL_END != 0,
+        packets: counter_of(attrs, NFTA_SET_ELEM_EXPR, NFTA_SET_ELEM_EXPRESSIONS).unwrap_or(0),
         rest: ObservedElement {
-            key_end: attrs.get(element::KEY_END).and_then(key),
-            data: attrs.get(element::DATA).and_then(element_data),
+            key_end: attrs.get(NFTA_SET_ELEM_KEY_END).and_then(key),
+            data: attrs.get(NFTA_SET_ELEM_DATA).and_then(element_data),
             comment: userdata::comment(notes).map(Into::into),
         },
     })
@@ -228,8 +237,8 @@ fn predecessor(key: &ElementKey) -> Option<ElementKey> {
 /// The packets counted by a counter among an object's instructions.
 fn counter_of(attrs: Attrs<'_>, single: u16, list: u16) -> Option<u64> {
     instructions(attrs, single, list)
-        .find(|(name, _)| *name == counter::NAME)
-        .and_then(|(_, fields)| fields.get(counter::PACKETS)?.be64())
+        .find(|(name, _)| *name == COUNTER)
+        .and_then(|(_, fields)| fields.get(NFTA_COUNTER_PACKETS)?.be64())
 }
 
 /// The names of an object's instructions other than counters, which are all that we give to one.
@@ -240,7 +249,7 @@ pub(super) fn foreign_instructions(
 ) -> impl Iterator<Item = &str> {
     instructions(attrs, single, list)
         .map(|(name, _)| name)
-        .filter(|name| *name != counter::NAME)
+        .filter(|name| *name != COUNTER)
 }
 
 /// Name and fields of the instructions that run when a set's element matches: there is one alone in one attribute, or a list of them in
@@ -256,8 +265,8 @@ fn instructions(
         .map_or(Attrs::new(&[]), Attr::nested)
         .map(Attr::nested);
     alone.into_iter().chain(listed).filter_map(|instruction| {
-        let name = instruction.get(rule::EXPR_NAME)?.text()?;
-        Some((name, instruction.get(rule::EXPR_DATA)?.nested()))
+        let name = instruction.get(NFTA_EXPR_NAME)?.text()?;
+        Some((name, instruction.get(NFTA_EXPR_DATA)?.nested()))
     })
 }
 

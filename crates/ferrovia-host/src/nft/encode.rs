@@ -1,34 +1,46 @@
 //! A transaction as one batch of messages.
 //!
-//! The kernel runs a batch all or nothing and answers for each message that failed. [`Batch`]
+//! The kernel applies a batch completely or not at all and replies to each message that failed. [`EncodedBatch`]
 //! remembers which operation, and which of its elements, every message stands for, so that such an
-//! answer can be told to people.
+//! error can name the operation.
 
 use ferrovia_core::dialect::nft::bytecode::{self, Expr};
 use ferrovia_core::dialect::nft::{Element, NftChain, NftOp, SetSpec, Transaction};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::netlink::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_NONREC, NLM_F_REQUEST,
+};
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NFT_MSG_DELSETELEM, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWTABLE, NFT_TABLE_F_OWNER,
+    NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_POLICY, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+    NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY, NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
+    NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, NFTA_SET_ELEM_LIST_ELEMENTS,
+    NFTA_SET_ELEM_LIST_SET, NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ID, NFTA_SET_NAME, NFTA_SET_TABLE,
+    NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USERDATA,
+};
+use ferrovia_netlink::uapi::nfnetlink::{
+    NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFNL_SUBSYS_NFTABLES,
+};
+use ferrovia_netlink::{AttributeTooLong, Header, Writer, nfnetlink};
 
-use super::uapi::{self, LIST_ITEM, chain, element, msg, rule, set, table};
-use super::{expr, sets, userdata};
-use crate::netlink::{Header, TooLong, Writer, flags};
+use super::{expr, message_type, sets, userdata};
 
 /// A list of elements is an attribute, whose length has 16 bits. Past this many bytes, which leaves
 /// room for one more element, the next message begins.
 const ELEMENTS_LIMIT: usize = 60_000;
 
 /// A transaction ready to be sent.
-pub(super) struct Batch {
-    /// All messages.
+pub(super) struct EncodedBatch {
     pub(super) bytes: Vec<u8>,
     /// What each message between begin and end is for.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BatchPart>,
     /// The sequence number of the message that begins the batch; the parts' follow it.
     pub(super) first_seq: u32,
 }
 
 /// What a message is for.
-pub(super) struct Part {
-    /// Where it starts.
+pub(super) struct BatchPart {
     pub(super) start: usize,
     /// The operation's place in the transaction.
     pub(super) op: usize,
@@ -37,7 +49,10 @@ pub(super) struct Part {
 }
 
 /// Puts a transaction into messages.
-pub(super) fn batch(transaction: &Transaction, first_seq: u32) -> Result<Batch, TooLong> {
+pub(super) fn batch(
+    transaction: &Transaction,
+    first_seq: u32,
+) -> Result<EncodedBatch, AttributeTooLong> {
     let mut encoder = Encoder::begin(transaction.family, first_seq);
     for (number, op) in transaction.ops.iter().enumerate() {
         encoder.op = number;
@@ -49,7 +64,7 @@ pub(super) fn batch(transaction: &Transaction, first_seq: u32) -> Result<Batch, 
 /// A batch being written.
 pub(super) struct Encoder {
     writer: Writer,
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
     family: Family,
     first_seq: u32,
     /// The operation that is being written.
@@ -57,7 +72,6 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Opens a batch.
     pub(super) fn begin(family: Family, first_seq: u32) -> Self {
         let mut encoder = Self {
             writer: Writer::with_capacity(4096),
@@ -66,20 +80,19 @@ impl Encoder {
             first_seq,
             op: 0,
         };
-        encoder.batch_mark(uapi::BATCH_BEGIN, first_seq);
+        encoder.batch_mark(NFNL_MSG_BATCH_BEGIN, first_seq);
         encoder
     }
 
-    /// Closes the batch.
-    pub(super) fn end(mut self) -> Result<Batch, TooLong> {
+    pub(super) fn end(mut self) -> Result<EncodedBatch, AttributeTooLong> {
         // One acknowledgement for all: it comes last, after the refusals, which come unasked. The
         // closing message cannot carry the wish, kernels before 6.10 ignore it there.
         if let Some(last) = self.parts.last() {
-            self.writer.add_flags(last.start, flags::ACK);
+            self.writer.add_flags(last.start, NLM_F_ACK);
         }
         let seq = self.next_seq();
-        self.batch_mark(uapi::BATCH_END, seq);
-        Ok(Batch {
+        self.batch_mark(NFNL_MSG_BATCH_END, seq);
+        Ok(EncodedBatch {
             bytes: self.writer.finish()?,
             parts: self.parts,
             first_seq: self.first_seq,
@@ -106,68 +119,66 @@ impl Encoder {
 
     /// Makes a table; it being there already is fine.
     pub(super) fn add_table(&mut self, name: &str, flags: u32) {
-        self.message(msg::NEW_TABLE, flags::CREATE, |w, _| {
-            w.text(table::NAME, name);
-            w.be32(table::FLAGS, flags);
+        self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE, |w, _| {
+            w.text(NFTA_TABLE_NAME, name);
+            w.be32(NFTA_TABLE_FLAGS, flags);
         });
     }
 
     /// Makes a table that only this connection can change and that goes when this connection closes; it must not exist yet.
     pub(super) fn add_owned_table(&mut self, name: &str, comment: &str) {
-        self.message(msg::NEW_TABLE, flags::CREATE | flags::EXCL, |w, _| {
-            w.text(table::NAME, name);
-            w.be32(table::FLAGS, table::OWNER);
-            w.bytes(table::USERDATA, &userdata::for_comment(comment));
+        self.message(NFT_MSG_NEWTABLE, NLM_F_CREATE | NLM_F_EXCL, |w, _| {
+            w.text(NFTA_TABLE_NAME, name);
+            w.be32(NFTA_TABLE_FLAGS, NFT_TABLE_F_OWNER);
+            w.bytes(NFTA_TABLE_USERDATA, &userdata::for_comment(comment));
         });
     }
 
     pub(super) fn delete_table(&mut self, name: &str) {
-        self.message(msg::DEL_TABLE, 0, |w, _| w.text(table::NAME, name));
+        self.message(NFT_MSG_DELTABLE, 0, |w, _| w.text(NFTA_TABLE_NAME, name));
     }
 
     /// Makes a chain; it being there already is fine if it is attached alike.
     pub(super) fn add_chain(&mut self, table: &str, chain: &NftChain) {
-        self.message(msg::NEW_CHAIN, flags::CREATE, |w, _| {
-            w.text(chain::TABLE, table);
-            w.text(chain::NAME, &chain.name);
+        self.message(NFT_MSG_NEWCHAIN, NLM_F_CREATE, |w, _| {
+            w.text(NFTA_CHAIN_TABLE, table);
+            w.text(NFTA_CHAIN_NAME, &chain.name);
             if let Some(hook) = chain.hook {
-                w.nested(chain::HOOK, |w| {
-                    w.be32(chain::HOOK_NUMBER, hook.point as u32);
-                    w.be32(chain::HOOK_PRIORITY, hook.priority.cast_unsigned());
+                w.nested(NFTA_CHAIN_HOOK, |w| {
+                    w.be32(NFTA_HOOK_HOOKNUM, hook.point as u32);
+                    w.be32(NFTA_HOOK_PRIORITY, hook.priority.cast_unsigned());
                 });
-                w.be32(chain::POLICY, chain::POLICY_ACCEPT);
-                w.text(chain::TYPE, hook.kind.name());
+                w.be32(NFTA_CHAIN_POLICY, libc::NF_ACCEPT as u32);
+                w.text(NFTA_CHAIN_TYPE, hook.kind.name());
             }
         });
     }
 
-    /// Removes one rule.
     pub(super) fn delete_rule(&mut self, table: &str, chain: &str, handle: u64) {
-        self.message(msg::DEL_RULE, 0, |w, _| {
-            w.text(rule::TABLE, table);
-            w.text(rule::CHAIN, chain);
-            w.be64(rule::HANDLE, handle);
+        self.message(NFT_MSG_DELRULE, 0, |w, _| {
+            w.text(NFTA_RULE_TABLE, table);
+            w.text(NFTA_RULE_CHAIN, chain);
+            w.be64(NFTA_RULE_HANDLE, handle);
         });
     }
 
     /// Removes a chain's rules.
     pub(super) fn flush_chain(&mut self, table: &str, name: &str) {
         // A delete that names no rule means all of the chain's.
-        self.message(msg::DEL_RULE, 0, |w, _| {
-            w.text(rule::TABLE, table);
-            w.text(rule::CHAIN, name);
+        self.message(NFT_MSG_DELRULE, 0, |w, _| {
+            w.text(NFTA_RULE_TABLE, table);
+            w.text(NFTA_RULE_CHAIN, name);
         });
     }
 
     /// Removes a chain without rules.
     pub(super) fn delete_chain(&mut self, table: &str, name: &str) {
-        self.message(msg::DEL_CHAIN, flags::NONREC, |w, _| {
-            w.text(chain::TABLE, table);
-            w.text(chain::NAME, name);
+        self.message(NFT_MSG_DELCHAIN, NLM_F_NONREC, |w, _| {
+            w.text(NFTA_CHAIN_TABLE, table);
+            w.text(NFTA_CHAIN_NAME, name);
         });
     }
 
-    /// Appends a rule.
     pub(super) fn add_rule(
         &mut self,
         table: &str,
@@ -175,16 +186,16 @@ impl Encoder {
         code: &[Expr],
         comment: Option<&str>,
     ) {
-        self.message(msg::NEW_RULE, flags::CREATE | flags::APPEND, |w, family| {
-            w.text(rule::TABLE, table);
-            w.text(rule::CHAIN, chain);
-            w.nested(rule::EXPRESSIONS, |w| {
+        self.message(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, |w, family| {
+            w.text(NFTA_RULE_TABLE, table);
+            w.text(NFTA_RULE_CHAIN, chain);
+            w.nested(NFTA_RULE_EXPRESSIONS, |w| {
                 for instruction in code {
-                    w.nested(LIST_ITEM, |w| expr::write(w, family, instruction));
+                    w.nested(NFTA_LIST_ELEM, |w| expr::write(w, family, instruction));
                 }
             });
             if let Some(comment) = comment {
-                w.bytes(rule::USERDATA, &userdata::for_comment(comment));
+                w.bytes(NFTA_RULE_USERDATA, &userdata::for_comment(comment));
             }
         });
     }
@@ -193,18 +204,18 @@ impl Encoder {
         // Sets of a batch can be referred to by a number. We refer by name, but the kernel insists
         // on one.
         let id = self.parts.len() as u32 + 1;
-        self.message(msg::NEW_SET, flags::CREATE, |w, _| {
-            w.text(set::TABLE, table);
-            w.text(set::NAME, spec.name);
-            w.be32(set::ID, id);
+        self.message(NFT_MSG_NEWSET, NLM_F_CREATE, |w, _| {
+            w.text(NFTA_SET_TABLE, table);
+            w.text(NFTA_SET_NAME, spec.name);
+            w.be32(NFTA_SET_ID, id);
             sets::write_definition(w, spec);
         });
     }
 
     fn add_elements(&mut self, table: &str, spec: &SetSpec, elements: &[Element]) {
         self.elements(
-            msg::NEW_ELEMENT,
-            flags::CREATE,
+            NFT_MSG_NEWSETELEM,
+            NLM_F_CREATE,
             table,
             spec,
             elements,
@@ -215,15 +226,22 @@ impl Encoder {
     }
 
     fn delete_elements(&mut self, table: &str, spec: &SetSpec, elements: &[Element]) {
-        self.elements(msg::DEL_ELEMENT, 0, table, spec, elements, |w, element| {
-            sets::write_element(w, spec, element, false);
-        });
+        self.elements(
+            NFT_MSG_DELSETELEM,
+            0,
+            table,
+            spec,
+            elements,
+            |w, element| {
+                sets::write_element(w, spec, element, false);
+            },
+        );
     }
 
     /// As many messages as the elements need.
     fn elements(
         &mut self,
-        kind: u16,
+        message: u8,
         flags: u16,
         table: &str,
         spec: &SetSpec,
@@ -233,10 +251,10 @@ impl Encoder {
         let mut rest = elements.iter();
         while !rest.as_slice().is_empty() {
             let first_element = elements.len() - rest.len();
-            self.message(kind, flags, |w, _| {
-                w.text(element::LIST_TABLE, table);
-                w.text(element::LIST_SET, spec.name);
-                w.nested(element::LIST_ELEMENTS, |w| {
+            self.message(message, flags, |w, _| {
+                w.text(NFTA_SET_ELEM_LIST_TABLE, table);
+                w.text(NFTA_SET_ELEM_LIST_SET, spec.name);
+                w.nested(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                     let start = w.len();
                     for element in rest.by_ref() {
                         write(w, element);
@@ -252,13 +270,13 @@ impl Encoder {
         }
     }
 
-    fn message(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Writer, Family)) {
+    fn message(&mut self, message: u8, flags: u16, body: impl FnOnce(&mut Writer, Family)) {
         let header = Header {
-            kind,
-            flags: flags | flags::REQUEST,
+            kind: message_type(message),
+            flags: flags | NLM_F_REQUEST,
             seq: self.next_seq(),
         };
-        self.parts.push(Part {
+        self.parts.push(BatchPart {
             start: self.writer.len(),
             op: self.op,
             first_element: 0,
@@ -271,15 +289,14 @@ impl Encoder {
     }
 
     fn batch_mark(&mut self, kind: u16, seq: u32) {
-        let [high, low] = uapi::BATCH_SUBSYSTEM.to_be_bytes();
         self.writer.message(
             Header {
                 kind,
-                flags: flags::REQUEST,
+                flags: NLM_F_REQUEST,
                 seq,
             },
             |w| {
-                w.raw(&[libc::AF_UNSPEC as u8, 0, high, low]);
+                w.raw(&nfnetlink::batch_header(NFNL_SUBSYS_NFTABLES));
             },
         );
     }
@@ -295,9 +312,9 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use ferrovia_core::dialect::nft::{DataType, FieldType, KeyBuilder};
+    use ferrovia_netlink::messages;
 
     use super::*;
-    use crate::netlink::messages;
 
     const MAP: SetSpec = SetSpec {
         name: "m",
@@ -308,7 +325,7 @@ mod tests {
         counter: false,
     };
 
-    fn batch_of(ops: Vec<NftOp>) -> Batch {
+    fn batch_of(ops: Vec<NftOp>) -> EncodedBatch {
         let transaction = Transaction {
             family: Family::V4,
             table: "t".into(),
@@ -329,7 +346,7 @@ mod tests {
     fn a_batch_is_framed_numbered_and_acknowledged_once() {
         let bytes = batch_of(vec![NftOp::AddTable, NftOp::FlushChain("c".into())]).bytes;
         let read: Vec<_> = messages(&bytes)
-            .map(|m| (m.kind, m.seq, m.flags & flags::ACK))
+            .map(|m| (m.kind, m.seq, m.flags & NLM_F_ACK))
             .collect();
         assert_eq!(
             read,

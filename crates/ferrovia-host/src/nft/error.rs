@@ -1,27 +1,24 @@
-//! What can go wrong with the ruleset, told so that the operation can be found.
+//! Errors of reading and writing the ruleset, which name the operation that failed.
 
 use std::fmt::{self, Display, Formatter};
 
 use ferrovia_core::dialect::nft::{Element, NftOp, SetSpec, Transaction};
+use ferrovia_netlink::uapi::nf_tables::NFTA_SET_ELEM_LIST_ELEMENTS;
+use ferrovia_netlink::{self as netlink, Attrs, Message, Refusal, messages};
 
-use super::encode::{Batch, Part};
-use super::uapi::element;
-use crate::netlink::{self, Attrs, Message, Refusal, messages};
+use super::encode::{BatchPart, EncodedBatch};
 
 /// Reading or writing the ruleset failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The conversation broke.
     #[error("cannot {action}: {cause}")]
     Netlink {
-        /// What was tried.
         action: &'static str,
-        /// What happened.
         cause: netlink::Error,
     },
     /// The kernel refused a transaction. Nothing of it was done.
     #[error("{}", Refusals(.0))]
-    Refused(Vec<Failure>),
+    Refused(Vec<RefusedOperation>),
 }
 
 impl Error {
@@ -41,22 +38,21 @@ impl Error {
 
 /// One operation of a transaction that the kernel did not accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RefusedOperation {
     /// Its place in the transaction; none if the transaction as a whole was refused.
     pub op: Option<usize>,
     /// What it was to do, to be read after "cannot".
     pub action: String,
     /// The element it was about, as the tool would write its command.
     pub element: Option<String>,
-    /// What the kernel said.
     pub refusal: Refusal,
 }
 
-impl Failure {
-    /// Finds out what a refused message of a batch was for.
+impl RefusedOperation {
+    /// Finds the operation of a refused message.
     pub(super) fn new(
         transaction: &Transaction,
-        batch: &Batch,
+        batch: &EncodedBatch,
         seq: u32,
         refusal: Refusal,
     ) -> Self {
@@ -85,7 +81,7 @@ impl Failure {
     }
 }
 
-impl Display for Failure {
+impl Display for RefusedOperation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}: {}", self.action, self.refusal)?;
         match &self.element {
@@ -96,12 +92,12 @@ impl Display for Failure {
 }
 
 /// The first failure in full; the others are usually its consequences.
-struct Refusals<'a>(&'a [Failure]);
+struct Refusals<'a>(&'a [RefusedOperation]);
 
 impl Display for Refusals<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
-            [] => f.write_str("the kernel refused a transaction without a reason"),
+            [] => f.write_str("cannot commit a transaction: the kernel gave no reason"),
             [only] => only.fmt(f),
             [first, others @ ..] => write!(f, "{first} (and {} more)", others.len()),
         }
@@ -133,8 +129,8 @@ fn kind(set: &SetSpec) -> &'static str {
 fn refused_element(
     transaction: &Transaction,
     op: &NftOp,
-    batch: &Batch,
-    part: &Part,
+    batch: &EncodedBatch,
+    part: &BatchPart,
     offset: usize,
 ) -> Option<String> {
     let (set, elements, command): (_, _, fn(SetSpec, Vec<Element>) -> NftOp) = match op {
@@ -142,7 +138,7 @@ fn refused_element(
         NftOp::DeleteElements(set, elements) => (set, elements, NftOp::DeleteElements),
         _ => return None,
     };
-    // A range over one field is two items of the list, or one if it has no end: not worth the
+    // A range over one field is two items of the list, or one if it has no end: not worth
     // counting.
     if set.interval && set.key.len() == 1 {
         return None;
@@ -161,7 +157,7 @@ fn refused_element(
 /// How many items of the message's list stand before an offset.
 fn items_before(message: &Message<'_>, offset: usize) -> Option<usize> {
     let list = super::decode::attrs(message)
-        .get(element::LIST_ELEMENTS)?
+        .get(NFTA_SET_ELEM_LIST_ELEMENTS)?
         .value;
     let list_start = list.as_ptr().addr() - message.body.as_ptr().addr() + Message::HEADER_LEN;
     let before = list.get(..offset.checked_sub(list_start)?)?;

@@ -1,50 +1,40 @@
 //! Instructions to attributes and back, side by side so that one is checked by the other.
 //!
 //! Reading is strict: an instruction that carries anything we would not have written is
-//! [`Expr::Foreign`], never a near match, so that a rule someone changed does not pass for ours.
+//! [`Expr::Foreign`], never a near match, so that a rule another process changed does not pass for ours.
 
-use ferrovia_core::dialect::nft::NftName;
+mod fields;
+
 use ferrovia_core::dialect::nft::bytecode::{
-    Bytes, CmpOp, CtKey, DynsetOp, Expr, MetaKey, OriginalKey, PayloadBase, Reg,
+    CmpOp, CtKey, DynsetOp, Expr, OriginalKey, PayloadBase,
 };
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_conntrack_tuple_common::IP_CT_DIR_ORIGINAL;
+use ferrovia_netlink::uapi::nf_nat::{
+    NF_NAT_RANGE_MAP_IPS, NF_NAT_RANGE_PROTO_RANDOM_FULLY, NF_NAT_RANGE_PROTO_SPECIFIED,
+};
+use ferrovia_netlink::uapi::nf_tables::*;
+use ferrovia_netlink::{Attrs, Writer};
 
-use super::uapi::{counter, rule};
-use super::value;
-use crate::netlink::{Attrs, Writer};
+use self::fields::{Fields, pick};
+use super::{COUNTER, value};
 
-/// The register that takes verdicts.
-const VERDICT_REG: Reg = 0;
-/// A connection's own direction, as against that of its answers.
-const CT_DIR_ORIGINAL: u8 = 0;
-/// Looks up what is *not* in the set.
-const LOOKUP_INVERT: u32 = 1;
-/// The routing table is asked for an address's type.
-const FIB_ADDRTYPE: u32 = 3;
-const FIB_SADDR: u32 = 1;
-const FIB_DADDR: u32 = 2;
-const NUMGEN_RANDOM: u32 = 1;
-const HASH_JENKINS: u32 = 0;
-const NAT_DST: u32 = 1;
-/// Address and port are given; the kernel sets this itself and shows it when read back.
-const NAT_ADDR_AND_PORT: u32 = 3;
-const MASQ_FULLY_RANDOM: u32 = 1 << 4;
-const REJECT_ICMP: u32 = 0;
+/// The kernel sets these flags itself when a register for the address and one for the port are given.
+const NAT_ADDRESS_AND_PORT: u32 = NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED;
 
 /// Writes one instruction as an item of a rule's list.
 pub(super) fn write(w: &mut Writer, family: Family, expr: &Expr) {
-    w.text(rule::EXPR_NAME, kernel_name(expr));
-    w.nested(rule::EXPR_DATA, |w| write_attributes(w, family, expr));
+    w.text(NFTA_EXPR_NAME, kernel_name(expr));
+    w.nested(NFTA_EXPR_DATA, |w| write_attributes(w, family, expr));
 }
 
-/// Reads one instruction.
 pub(super) fn read(family: Family, attrs: Attrs<'_>) -> Expr {
     let name = attrs
-        .get(rule::EXPR_NAME)
+        .get(NFTA_EXPR_NAME)
         .and_then(|name| name.text())
         .unwrap_or_default();
     let fields = attrs
-        .get(rule::EXPR_DATA)
+        .get(NFTA_EXPR_DATA)
         .map_or(Attrs::new(&[]), |data| data.nested());
     read_attributes(name, family, Fields(fields)).unwrap_or_else(|| Expr::Foreign(name.to_owned()))
 }
@@ -65,7 +55,7 @@ fn kernel_name(expr: &Expr) -> &str {
         Expr::Masquerade => "masq",
         Expr::Reject => "reject",
         Expr::Dynset { .. } => "dynset",
-        Expr::Counter => counter::NAME,
+        Expr::Counter => COUNTER,
         // Planners never ask for one; if one did, the kernel would refuse it for its missing
         // attributes.
         Expr::Foreign(name) => name,
@@ -84,7 +74,6 @@ fn kernel_family(family: Family) -> u32 {
     u32::from(super::family_number(family))
 }
 
-/// The attributes of one instruction: `1..` in the order of the kernel's enumeration of each.
 fn write_attributes(w: &mut Writer, family: Family, expr: &Expr) {
     match expr {
         Expr::Payload {
@@ -92,17 +81,29 @@ fn write_attributes(w: &mut Writer, family: Family, expr: &Expr) {
             base,
             offset,
             len,
-        } => numbers(w, &[(1, *dreg), (2, *base as u32), (3, *offset), (4, *len)]),
-        Expr::Meta { dreg, key } => numbers(w, &[(2, *key as u32), (1, *dreg)]),
-        Expr::MetaSet { key, sreg } => numbers(w, &[(2, *key as u32), (3, *sreg)]),
-        Expr::Ct { dreg, key } => numbers(w, &[(2, *key as u32), (1, *dreg)]),
+        } => numbers(
+            w,
+            &[
+                (NFTA_PAYLOAD_DREG, *dreg),
+                (NFTA_PAYLOAD_BASE, *base as u32),
+                (NFTA_PAYLOAD_OFFSET, *offset),
+                (NFTA_PAYLOAD_LEN, *len),
+            ],
+        ),
+        Expr::Meta { dreg, key } => {
+            numbers(w, &[(NFTA_META_KEY, *key as u32), (NFTA_META_DREG, *dreg)]);
+        }
+        Expr::MetaSet { key, sreg } => {
+            numbers(w, &[(NFTA_META_KEY, *key as u32), (NFTA_META_SREG, *sreg)]);
+        }
+        Expr::Ct { dreg, key } => numbers(w, &[(NFTA_CT_KEY, *key as u32), (NFTA_CT_DREG, *dreg)]),
         Expr::CtOriginal { dreg, key } => {
-            numbers(w, &[(2, *key as u32), (1, *dreg)]);
-            w.bytes(3, &[CT_DIR_ORIGINAL]);
+            numbers(w, &[(NFTA_CT_KEY, *key as u32), (NFTA_CT_DREG, *dreg)]);
+            w.bytes(NFTA_CT_DIRECTION, &[IP_CT_DIR_ORIGINAL]);
         }
         Expr::Cmp { sreg, op, data } => {
-            numbers(w, &[(1, *sreg), (2, *op as u32)]);
-            value::write_bytes(w, 3, data);
+            numbers(w, &[(NFTA_CMP_SREG, *sreg), (NFTA_CMP_OP, *op as u32)]);
+            value::write_bytes(w, NFTA_CMP_DATA, data);
         }
         Expr::Bitwise {
             sreg,
@@ -111,9 +112,16 @@ fn write_attributes(w: &mut Writer, family: Family, expr: &Expr) {
             xor,
         } => {
             // Registers hold at most 16 bytes, so the length cannot be cut short.
-            numbers(w, &[(1, *sreg), (2, *dreg), (3, mask.len() as u32)]);
-            value::write_bytes(w, 4, mask);
-            value::write_bytes(w, 5, xor);
+            numbers(
+                w,
+                &[
+                    (NFTA_BITWISE_SREG, *sreg),
+                    (NFTA_BITWISE_DREG, *dreg),
+                    (NFTA_BITWISE_LEN, mask.len() as u32),
+                ],
+            );
+            value::write_bytes(w, NFTA_BITWISE_MASK, mask);
+            value::write_bytes(w, NFTA_BITWISE_XOR, xor);
         }
         Expr::Lookup {
             set,
@@ -121,36 +129,55 @@ fn write_attributes(w: &mut Writer, family: Family, expr: &Expr) {
             dreg,
             invert,
         } => {
-            w.text(1, set);
-            w.be32(2, *sreg);
+            w.text(NFTA_LOOKUP_SET, set);
+            w.be32(NFTA_LOOKUP_SREG, *sreg);
             if let Some(dreg) = dreg {
-                w.be32(3, *dreg);
+                w.be32(NFTA_LOOKUP_DREG, *dreg);
             }
             if *invert {
-                w.be32(5, LOOKUP_INVERT);
+                w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
             }
         }
         Expr::Immediate { dreg, data } => {
-            w.be32(1, *dreg);
-            value::write_bytes(w, 2, data);
+            w.be32(NFTA_IMMEDIATE_DREG, *dreg);
+            value::write_bytes(w, NFTA_IMMEDIATE_DATA, data);
         }
         Expr::Verdict(verdict) => {
-            w.be32(1, VERDICT_REG);
-            w.nested(2, |w| value::write_verdict(w, verdict));
+            w.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+            w.nested(NFTA_IMMEDIATE_DATA, |w| value::write_verdict(w, verdict));
         }
-        _ => write_action(w, family, expr),
+        _ => write_computation(w, family, expr),
     }
 }
 
-/// The instructions that do more than load and compare.
-fn write_action(w: &mut Writer, family: Family, expr: &Expr) {
+/// The instructions that compute a value.
+fn write_computation(w: &mut Writer, family: Family, expr: &Expr) {
     match expr {
         Expr::FibAddrType { dreg, source } => {
-            let flags = if *source { FIB_SADDR } else { FIB_DADDR };
-            numbers(w, &[(1, *dreg), (2, FIB_ADDRTYPE), (3, flags)]);
+            let flags = if *source {
+                NFTA_FIB_F_SADDR
+            } else {
+                NFTA_FIB_F_DADDR
+            };
+            numbers(
+                w,
+                &[
+                    (NFTA_FIB_DREG, *dreg),
+                    (NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE),
+                    (NFTA_FIB_FLAGS, flags),
+                ],
+            );
         }
         Expr::Random { dreg, modulus } => {
-            numbers(w, &[(1, *dreg), (2, *modulus), (3, NUMGEN_RANDOM), (4, 0)]);
+            numbers(
+                w,
+                &[
+                    (NFTA_NG_DREG, *dreg),
+                    (NFTA_NG_MODULUS, *modulus),
+                    (NFTA_NG_TYPE, NFT_NG_RANDOM),
+                    (NFTA_NG_OFFSET, 0),
+                ],
+            );
         }
         Expr::Hash {
             dreg,
@@ -162,31 +189,38 @@ fn write_action(w: &mut Writer, family: Family, expr: &Expr) {
             numbers(
                 w,
                 &[
-                    (1, *sreg),
-                    (2, *dreg),
-                    (3, *len),
-                    (4, *modulus),
-                    (5, *seed),
-                    (6, 0),
-                    (7, HASH_JENKINS),
+                    (NFTA_HASH_SREG, *sreg),
+                    (NFTA_HASH_DREG, *dreg),
+                    (NFTA_HASH_LEN, *len),
+                    (NFTA_HASH_MODULUS, *modulus),
+                    (NFTA_HASH_SEED, *seed),
+                    (NFTA_HASH_OFFSET, 0),
+                    (NFTA_HASH_TYPE, NFT_HASH_JENKINS),
                 ],
             );
         }
+        _ => write_action(w, family, expr),
+    }
+}
+
+/// The instructions that change the packet or a set.
+fn write_action(w: &mut Writer, family: Family, expr: &Expr) {
+    match expr {
         Expr::Dnat { family, addr, port } => {
             numbers(
                 w,
                 &[
-                    (1, NAT_DST),
-                    (2, kernel_family(*family)),
-                    (3, *addr),
-                    (5, *port),
+                    (NFTA_NAT_TYPE, NFT_NAT_DNAT),
+                    (NFTA_NAT_FAMILY, kernel_family(*family)),
+                    (NFTA_NAT_REG_ADDR_MIN, *addr),
+                    (NFTA_NAT_REG_PROTO_MIN, *port),
                 ],
             );
         }
-        Expr::Masquerade => w.be32(1, MASQ_FULLY_RANDOM),
+        Expr::Masquerade => w.be32(NFTA_MASQ_FLAGS, NF_NAT_RANGE_PROTO_RANDOM_FULLY),
         Expr::Reject => {
-            w.be32(1, REJECT_ICMP);
-            w.bytes(2, &[reject_code(family)]);
+            w.be32(NFTA_REJECT_TYPE, NFT_REJECT_ICMP_UNREACH);
+            w.bytes(NFTA_REJECT_ICMP_CODE, &[reject_code(family)]);
         }
         Expr::Dynset {
             set,
@@ -195,13 +229,16 @@ fn write_action(w: &mut Writer, family: Family, expr: &Expr) {
             data,
             timeout_ms,
         } => {
-            w.text(1, set);
-            numbers(w, &[(3, *op as u32), (4, *key)]);
+            w.text(NFTA_DYNSET_SET_NAME, set);
+            numbers(
+                w,
+                &[(NFTA_DYNSET_OP, *op as u32), (NFTA_DYNSET_SREG_KEY, *key)],
+            );
             if let Some(data) = data {
-                w.be32(5, *data);
+                w.be32(NFTA_DYNSET_SREG_DATA, *data);
             }
             if *timeout_ms > 0 {
-                w.be64(6, *timeout_ms);
+                w.be64(NFTA_DYNSET_TIMEOUT, *timeout_ms);
             }
         }
         _ => {}
@@ -217,66 +254,83 @@ fn numbers(w: &mut Writer, attributes: &[(u16, u32)]) {
 /// None for whatever we do not write ourselves.
 fn read_attributes(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
     match name {
-        "payload" if f.only(&[1, 2, 3, 4]) => Some(Expr::Payload {
-            dreg: f.reg(1)?,
-            base: pick(
-                [PayloadBase::Network, PayloadBase::Transport],
-                f.number(2)?,
-                |header| *header as u32,
+        "payload"
+            if f.only(&[
+                NFTA_PAYLOAD_DREG,
+                NFTA_PAYLOAD_BASE,
+                NFTA_PAYLOAD_OFFSET,
+                NFTA_PAYLOAD_LEN,
+            ]) =>
+        {
+            Some(Expr::Payload {
+                dreg: f.reg(NFTA_PAYLOAD_DREG)?,
+                base: pick(
+                    [PayloadBase::Network, PayloadBase::Transport],
+                    f.number(NFTA_PAYLOAD_BASE)?,
+                    |header| *header as u32,
+                )?,
+                offset: f.number(NFTA_PAYLOAD_OFFSET)?,
+                len: f.number(NFTA_PAYLOAD_LEN)?,
+            })
+        }
+        "meta" if f.only(&[NFTA_META_DREG, NFTA_META_KEY]) => Some(Expr::Meta {
+            dreg: f.reg(NFTA_META_DREG)?,
+            key: f.meta_key()?,
+        }),
+        "meta" if f.only(&[NFTA_META_KEY, NFTA_META_SREG]) => Some(Expr::MetaSet {
+            key: f.meta_key()?,
+            sreg: f.reg(NFTA_META_SREG)?,
+        }),
+        "ct" if f.only(&[NFTA_CT_DREG, NFTA_CT_KEY]) => Some(Expr::Ct {
+            dreg: f.reg(NFTA_CT_DREG)?,
+            key: pick(
+                [CtKey::State, CtKey::Status],
+                f.number(NFTA_CT_KEY)?,
+                |key| *key as u32,
             )?,
-            offset: f.number(3)?,
-            len: f.number(4)?,
         }),
-        "meta" if f.only(&[1, 2]) => Some(Expr::Meta {
-            dreg: f.reg(1)?,
-            key: f.meta_key()?,
-        }),
-        "meta" if f.only(&[2, 3]) => Some(Expr::MetaSet {
-            key: f.meta_key()?,
-            sreg: f.reg(3)?,
-        }),
-        "ct" if f.only(&[1, 2]) => Some(Expr::Ct {
-            dreg: f.reg(1)?,
-            key: pick([CtKey::State, CtKey::Status], f.number(2)?, |key| {
-                *key as u32
-            })?,
-        }),
-        "ct" if f.only(&[1, 2, 3]) && f.0.get(3)?.u8()? == CT_DIR_ORIGINAL => {
+        "ct" if f.only(&[NFTA_CT_DREG, NFTA_CT_KEY, NFTA_CT_DIRECTION])
+            && f.0.get(NFTA_CT_DIRECTION)?.u8()? == IP_CT_DIR_ORIGINAL =>
+        {
             Some(Expr::CtOriginal {
-                dreg: f.reg(1)?,
+                dreg: f.reg(NFTA_CT_DREG)?,
                 key: pick(
                     [OriginalKey::Port, OriginalKey::Ipv4, OriginalKey::Ipv6],
-                    f.number(2)?,
+                    f.number(NFTA_CT_KEY)?,
                     |key| *key as u32,
                 )?,
             })
         }
         "cmp" => Some(Expr::Cmp {
-            sreg: f.reg(1)?,
-            op: pick([CmpOp::Eq, CmpOp::Neq], f.number(2)?, |op| *op as u32)?,
-            data: f.value(3)?,
+            sreg: f.reg(NFTA_CMP_SREG)?,
+            op: pick([CmpOp::Eq, CmpOp::Neq], f.number(NFTA_CMP_OP)?, |op| {
+                *op as u32
+            })?,
+            data: f.value(NFTA_CMP_DATA)?,
         }),
-        // Attribute 6 is the kind of operation; 0 is the one with mask and flip.
-        "bitwise" if f.is_zero(6) => Some(Expr::Bitwise {
-            sreg: f.reg(1)?,
-            dreg: f.reg(2)?,
-            mask: f.value(4)?,
-            xor: f.value(5)?,
+        // NFT_BITWISE_MASK_XOR, which libc calls NFT_BITWISE_BOOL, is 0.
+        "bitwise" if f.is_zero(NFTA_BITWISE_OP) => Some(Expr::Bitwise {
+            sreg: f.reg(NFTA_BITWISE_SREG)?,
+            dreg: f.reg(NFTA_BITWISE_DREG)?,
+            mask: f.value(NFTA_BITWISE_MASK)?,
+            xor: f.value(NFTA_BITWISE_XOR)?,
         }),
         "lookup" => Some(Expr::Lookup {
-            set: f.name(1)?,
-            sreg: f.reg(2)?,
-            dreg: f.optional_reg(3),
-            invert: pick([false, true], f.number(5).unwrap_or(0), |invert| {
-                u32::from(*invert) * LOOKUP_INVERT
-            })?,
+            set: f.name(NFTA_LOOKUP_SET)?,
+            sreg: f.reg(NFTA_LOOKUP_SREG)?,
+            dreg: f.optional_reg(NFTA_LOOKUP_DREG),
+            invert: pick(
+                [false, true],
+                f.number(NFTA_LOOKUP_FLAGS).unwrap_or(0),
+                |invert| u32::from(*invert) * NFT_LOOKUP_F_INV,
+            )?,
         }),
-        "immediate" if f.number(1)? == VERDICT_REG => {
-            Some(Expr::Verdict(value::read_verdict(f.0.get(2)?.nested())?))
-        }
+        "immediate" if f.number(NFTA_IMMEDIATE_DREG)? == NFT_REG_VERDICT => Some(Expr::Verdict(
+            value::read_verdict(f.0.get(NFTA_IMMEDIATE_DATA)?.nested())?,
+        )),
         "immediate" => Some(Expr::Immediate {
-            dreg: f.reg(1)?,
-            data: f.value(2)?,
+            dreg: f.reg(NFTA_IMMEDIATE_DREG)?,
+            data: f.value(NFTA_IMMEDIATE_DATA)?,
         }),
         _ => read_action(name, family, f),
     }
@@ -284,126 +338,80 @@ fn read_attributes(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
 
 fn read_action(name: &str, family: Family, f: Fields<'_>) -> Option<Expr> {
     match name {
-        "fib" if f.number(2)? == FIB_ADDRTYPE => Some(Expr::FibAddrType {
-            dreg: f.reg(1)?,
-            source: pick([false, true], f.number(3)?, |source| {
-                if *source { FIB_SADDR } else { FIB_DADDR }
+        "fib" if f.number(NFTA_FIB_RESULT)? == NFT_FIB_RESULT_ADDRTYPE => Some(Expr::FibAddrType {
+            dreg: f.reg(NFTA_FIB_DREG)?,
+            source: pick([false, true], f.number(NFTA_FIB_FLAGS)?, |source| {
+                if *source {
+                    NFTA_FIB_F_SADDR
+                } else {
+                    NFTA_FIB_F_DADDR
+                }
             })?,
         }),
-        "numgen" if f.number(3)? == NUMGEN_RANDOM && f.is_zero(4) => Some(Expr::Random {
-            dreg: f.reg(1)?,
-            modulus: f.number(2)?,
-        }),
-        "hash" if f.is_zero(6) && f.number(7)? == HASH_JENKINS => Some(Expr::Hash {
-            sreg: f.reg(1)?,
-            dreg: f.reg(2)?,
-            len: f.number(3)?,
-            modulus: f.number(4)?,
-            seed: f.number(5)?,
-        }),
+        "numgen" if f.number(NFTA_NG_TYPE)? == NFT_NG_RANDOM && f.is_zero(NFTA_NG_OFFSET) => {
+            Some(Expr::Random {
+                dreg: f.reg(NFTA_NG_DREG)?,
+                modulus: f.number(NFTA_NG_MODULUS)?,
+            })
+        }
+        "hash" if f.is_zero(NFTA_HASH_OFFSET) && f.number(NFTA_HASH_TYPE)? == NFT_HASH_JENKINS => {
+            Some(Expr::Hash {
+                sreg: f.reg(NFTA_HASH_SREG)?,
+                dreg: f.reg(NFTA_HASH_DREG)?,
+                len: f.number(NFTA_HASH_LEN)?,
+                modulus: f.number(NFTA_HASH_MODULUS)?,
+                seed: f.number(NFTA_HASH_SEED)?,
+            })
+        }
         "nat"
-            if f.number(1)? == NAT_DST
-                && f.number(7)? == NAT_ADDR_AND_PORT
-                && f.is_single(3, 4)
-                && f.is_single(5, 6) =>
+            if f.number(NFTA_NAT_TYPE)? == NFT_NAT_DNAT
+                && f.number(NFTA_NAT_FLAGS)? == NAT_ADDRESS_AND_PORT
+                && f.is_single(NFTA_NAT_REG_ADDR_MIN, NFTA_NAT_REG_ADDR_MAX)
+                && f.is_single(NFTA_NAT_REG_PROTO_MIN, NFTA_NAT_REG_PROTO_MAX) =>
         {
             Some(Expr::Dnat {
                 family: Family::ALL
                     .into_iter()
-                    .find(|family| Some(kernel_family(*family)) == f.number(2))?,
-                addr: f.reg(3)?,
-                port: f.reg(5)?,
+                    .find(|family| Some(kernel_family(*family)) == f.number(NFTA_NAT_FAMILY))?,
+                addr: f.reg(NFTA_NAT_REG_ADDR_MIN)?,
+                port: f.reg(NFTA_NAT_REG_PROTO_MIN)?,
             })
         }
-        counter::NAME if f.only(&[counter::BYTES, counter::PACKETS]) => Some(Expr::Counter),
-        "masq" if f.only(&[1]) && f.number(1)? == MASQ_FULLY_RANDOM => Some(Expr::Masquerade),
-        "reject" if f.number(1)? == REJECT_ICMP && f.0.get(2)?.u8()? == reject_code(family) => {
+        COUNTER if f.only(&[NFTA_COUNTER_BYTES, NFTA_COUNTER_PACKETS]) => Some(Expr::Counter),
+        "masq"
+            if f.only(&[NFTA_MASQ_FLAGS])
+                && f.number(NFTA_MASQ_FLAGS)? == NF_NAT_RANGE_PROTO_RANDOM_FULLY =>
+        {
+            Some(Expr::Masquerade)
+        }
+        "reject"
+            if f.number(NFTA_REJECT_TYPE)? == NFT_REJECT_ICMP_UNREACH
+                && f.0.get(NFTA_REJECT_ICMP_CODE)?.u8()? == reject_code(family) =>
+        {
             Some(Expr::Reject)
         }
-        // 7 and 10 are instructions run for each element, 9 are flags.
-        "dynset" if f.0.get(7).is_none() && f.0.get(10).is_none() && f.is_zero(9) => {
+        "dynset"
+            if f.0.get(NFTA_DYNSET_EXPR).is_none()
+                && f.0.get(NFTA_DYNSET_EXPRESSIONS).is_none()
+                && f.is_zero(NFTA_DYNSET_FLAGS) =>
+        {
             Some(Expr::Dynset {
-                set: f.name(1)?,
-                op: pick([DynsetOp::Update, DynsetOp::Delete], f.number(3)?, |op| {
-                    *op as u32
-                })?,
-                key: f.reg(4)?,
-                data: f.optional_reg(5),
-                timeout_ms: f.0.get(6).map_or(Some(0), |timeout| timeout.be64())?,
+                set: f.name(NFTA_DYNSET_SET_NAME)?,
+                op: pick(
+                    [DynsetOp::Update, DynsetOp::Delete],
+                    f.number(NFTA_DYNSET_OP)?,
+                    |op| *op as u32,
+                )?,
+                key: f.reg(NFTA_DYNSET_SREG_KEY)?,
+                data: f.optional_reg(NFTA_DYNSET_SREG_DATA),
+                timeout_ms: f
+                    .0
+                    .get(NFTA_DYNSET_TIMEOUT)
+                    .map_or(Some(0), |timeout| timeout.be64())?,
             })
         }
         _ => None,
     }
-}
-
-/// The attributes of an instruction that is being read.
-#[derive(Clone, Copy)]
-struct Fields<'a>(Attrs<'a>);
-
-impl Fields<'_> {
-    /// These attributes and no others are there.
-    fn only(self, kinds: &[u16]) -> bool {
-        self.0.count() == kinds.len() && kinds.iter().all(|&kind| self.0.get(kind).is_some())
-    }
-
-    fn number(self, kind: u16) -> Option<u32> {
-        self.0.get(kind)?.be32()
-    }
-
-    /// Zero, or not there, which means the same.
-    fn is_zero(self, kind: u16) -> bool {
-        self.number(kind).unwrap_or(0) == 0
-    }
-
-    /// A range given by two registers is a single value.
-    fn is_single(self, min: u16, max: u16) -> bool {
-        self.number(max)
-            .is_none_or(|max| Some(max) == self.number(min))
-    }
-
-    /// A register by its 32-bit number, whichever of its two numbers was used.
-    fn reg(self, kind: u16) -> Option<Reg> {
-        match self.number(kind)? {
-            wide @ 1..=4 => Some(8 + (wide - 1) * 4),
-            narrow @ 8.. => Some(narrow),
-            _ => None,
-        }
-    }
-
-    /// A destination that may be missing, or be the verdict.
-    fn optional_reg(self, kind: u16) -> Option<Reg> {
-        match self.number(kind)? {
-            VERDICT_REG => Some(VERDICT_REG),
-            _ => self.reg(kind),
-        }
-    }
-
-    fn value(self, kind: u16) -> Option<Bytes> {
-        value::read_bytes(self.0.get(kind)?).map(Bytes::from_slice)
-    }
-
-    fn name(self, kind: u16) -> Option<NftName> {
-        Some(self.0.get(kind)?.text()?.to_owned().into())
-    }
-
-    fn meta_key(self) -> Option<MetaKey> {
-        let keys = [
-            MetaKey::Priority,
-            MetaKey::Mark,
-            MetaKey::InputInterface,
-            MetaKey::L4Proto,
-        ];
-        pick(keys, self.number(2)?, |key| *key as u32)
-    }
-}
-
-/// The one of these values that has a number.
-fn pick<T, const N: usize>(
-    values: [T; N],
-    number: u32,
-    number_of: impl Fn(&T) -> u32,
-) -> Option<T> {
-    values.into_iter().find(|value| number_of(value) == number)
 }
 
 #[cfg(test)]

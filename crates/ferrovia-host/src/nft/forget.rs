@@ -6,7 +6,7 @@ use ferrovia_core::dialect::nft::{Element, ElementKey, NftOp, SetSpec, Transacti
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::nft::layout::TABLE;
 
-use super::applier::Connection;
+use super::applier::NftConnection;
 use super::error::Error;
 
 /// So many entries go in one transaction. Syncs wait for it: this many take a few milliseconds.
@@ -14,11 +14,11 @@ const AT_ONCE: usize = 2048;
 /// How often what is left of a transaction is tried: entries may go on their own at any time.
 const ATTEMPTS: usize = 8;
 
-impl Connection {
-    /// Removes these entries, in several transactions; answers with how many there were. Entries that are gone already do not matter.
+impl NftConnection {
+    /// Removes these entries, in several transactions; returns how many there were. Entries that are gone already do not matter.
     ///
     /// # Errors
-    /// If the kernel refuses for another reason, or the conversation breaks.
+    /// If the kernel refuses for another reason, or the netlink socket fails.
     pub fn forget(
         &self,
         family: Family,

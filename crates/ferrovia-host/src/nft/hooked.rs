@@ -1,46 +1,47 @@
-//! Every base chain of this namespace, whoever made it: only read, and only as far as it takes to say what packets may meet there.
+//! Every base chain of this namespace, no matter who created it: only read, and only as far as it takes to say what packets may meet there.
 
 use std::collections::BTreeMap;
 
 use ferrovia_core::dialect::nft::{HookPoint, NftVerdict};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_GETCHAIN, NFT_MSG_GETRULE, NFT_NAT_DNAT, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME,
+    NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE, NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_HOOK_HOOKNUM,
+    NFTA_HOOK_PRIORITY, NFTA_IMMEDIATE_DATA, NFTA_NAT_TYPE, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS,
+};
+use ferrovia_netlink::uapi::nf_tables_compat::{NFTA_TARGET_INFO, NFTA_TARGET_NAME};
+use ferrovia_netlink::uapi::xt_ct::XT_CT_NOTRACK;
+use ferrovia_netlink::{Attr, Attrs, Message};
 
-use super::uapi::{chain, msg, rule};
-use super::{Error, Nft, decode, failed, fixed_header, value};
-use crate::netlink::{Attr, Attrs, Message};
-use crate::survey::chains::{Base, Chains, Deeds, HookedChain, RuleSketch, Ruleset};
+use super::{Error, Nft, decode, failed, fixed_header, message_type, value};
+use crate::survey::chains::{Base, HookedChain, RuleEffects, RuleSketch, Ruleset, TableChains};
 
-/// Attributes of instructions: the verdict of an `immediate`, the kind of a `nat`, name and data of an x_tables target.
-const IMMEDIATE_DATA: u16 = 2;
-const NAT_TYPE: u16 = 1;
-const TARGET_NAME: u16 = 1;
-const TARGET_INFO: u16 = 3;
-/// What a `nat` instruction translates.
-const NAT_DESTINATION: u32 = 1;
-/// The flag of the target `CT` that keeps packets from being tracked.
-const CT_NOTRACK: u16 = 1;
 /// Instructions that decide nothing and look at nothing.
 const UNCONDITIONAL: [&str; 2] = ["counter", "log"];
 
 /// The tables by family and name.
-type Tables = BTreeMap<(u8, String), Chains>;
+type Tables = BTreeMap<(u8, String), TableChains>;
 
 impl Nft {
     /// The chains of all tables that packets of IPv4 and IPv6 enter by themselves.
     ///
     /// # Errors
-    /// If the conversation breaks; without CAP_NET_ADMIN the kernel refuses.
+    /// If the netlink socket fails; without CAP_NET_ADMIN the kernel refuses.
     pub fn hooked_chains(&mut self) -> Result<Vec<HookedChain>, Error> {
-        let all = |w: &mut crate::netlink::Writer| w.raw(&fixed_header(None));
+        let all = |w: &mut ferrovia_netlink::Writer| w.raw(&fixed_header(None));
         let mut tables: Tables = self
             .socket
-            .dump(msg::GET_CHAIN, all, add_chain)
+            .dump(message_type(NFT_MSG_GETCHAIN), all, add_chain)
             .map_err(failed("list the chains of all tables"))?;
         let rules: Tables = self
             .socket
-            .dump(msg::GET_RULE, all, |rules: &mut Tables, message| {
-                add_rule(rules, message);
-            })
+            .dump(
+                message_type(NFT_MSG_GETRULE),
+                all,
+                |rules: &mut Tables, message| {
+                    add_rule(rules, message);
+                },
+            )
             .map_err(failed("list the rules of all tables"))?;
         for (table, rules) in rules {
             if let Some(chains) = tables.get_mut(&table) {
@@ -78,35 +79,35 @@ fn add_chain(tables: &mut Tables, message: &Message<'_>) {
         return;
     };
     let attrs = decode::attrs(message);
-    let name = attrs.get(chain::NAME).and_then(Attr::text);
+    let name = attrs.get(NFTA_CHAIN_NAME).and_then(Attr::text);
     if let (Some(name), Some(base)) = (name, base(attrs)) {
         tables.entry(table).or_default().add_base(name, base);
     }
 }
 
 fn base(attrs: Attrs<'_>) -> Option<Base> {
-    let hook = attrs.get(chain::HOOK)?.nested();
-    let policy = attrs.get(chain::POLICY).and_then(Attr::be32);
+    let hook = attrs.get(NFTA_CHAIN_HOOK)?.nested();
+    let policy = attrs.get(NFTA_CHAIN_POLICY).and_then(Attr::be32);
     Some(Base {
-        point: HookPoint::from_number(hook.get(chain::HOOK_NUMBER)?.be32()?)?,
-        priority: hook.get(chain::HOOK_PRIORITY)?.be32()?.cast_signed(),
-        is_nat: attrs.get(chain::TYPE)?.text()? == "nat",
-        drops: policy == Some(chain::POLICY_DROP),
+        point: HookPoint::from_number(hook.get(NFTA_HOOK_HOOKNUM)?.be32()?)?,
+        priority: hook.get(NFTA_HOOK_PRIORITY)?.be32()?.cast_signed(),
+        is_nat: attrs.get(NFTA_CHAIN_TYPE)?.text()? == "nat",
+        drops: policy == Some(libc::NF_DROP as u32),
     })
 }
 
 fn add_rule(tables: &mut Tables, message: &Message<'_>) -> Option<()> {
     let table = table_of(message)?;
     let attrs = decode::attrs(message);
-    let name = attrs.get(rule::CHAIN)?.text()?;
+    let name = attrs.get(NFTA_RULE_CHAIN)?.text()?;
     let instructions = attrs
-        .get(rule::EXPRESSIONS)
+        .get(NFTA_RULE_EXPRESSIONS)
         .map_or(Attrs::new(&[]), Attr::nested);
     let mut sketch = RuleSketch::default();
     for instruction in instructions.map(Attr::nested) {
-        let name = instruction.get(rule::EXPR_NAME).and_then(Attr::text);
+        let name = instruction.get(NFTA_EXPR_NAME).and_then(Attr::text);
         let data = instruction
-            .get(rule::EXPR_DATA)
+            .get(NFTA_EXPR_DATA)
             .map_or(Attrs::new(&[]), Attr::nested);
         take(&mut sketch, name.unwrap_or_default(), data);
     }
@@ -116,32 +117,32 @@ fn add_rule(tables: &mut Tables, message: &Message<'_>) -> Option<()> {
 
 /// Adds what one instruction does. One that does nothing is taken for a condition.
 fn take(sketch: &mut RuleSketch, name: &str, data: Attrs<'_>) {
-    let deeds = &mut sketch.deeds;
+    let effects = &mut sketch.effects;
     match name {
         "immediate" => {
-            let verdict = data.get(IMMEDIATE_DATA).map(Attr::nested);
+            let verdict = data.get(NFTA_IMMEDIATE_DATA).map(Attr::nested);
             match verdict.and_then(value::read_verdict) {
-                Some(NftVerdict::Accept) => deeds.accepts = true,
-                Some(NftVerdict::Drop) => deeds.refuses = true,
+                Some(NftVerdict::Accept) => effects.accepts = true,
+                Some(NftVerdict::Drop) => effects.refuses = true,
                 Some(NftVerdict::Jump(chain) | NftVerdict::Goto(chain)) => {
                     sketch.jumps.push(chain.to_string());
                 }
                 Some(NftVerdict::Return) | None => {}
             }
         }
-        "reject" => deeds.refuses = true,
-        "masq" => deeds.translates_source = true,
-        "redir" | "tproxy" => deeds.translates_destination = true,
-        "nat" => match data.get(NAT_TYPE).and_then(Attr::be32) {
-            Some(NAT_DESTINATION) => deeds.translates_destination = true,
-            _ => deeds.translates_source = true,
+        "reject" => effects.refuses = true,
+        "masq" => effects.translates_source = true,
+        "redir" | "tproxy" => effects.translates_destination = true,
+        "nat" => match data.get(NFTA_NAT_TYPE).and_then(Attr::be32) {
+            Some(NFT_NAT_DNAT) => effects.translates_destination = true,
+            _ => effects.translates_source = true,
         },
-        "notrack" => deeds.untracks = true,
+        "notrack" => effects.untracks = true,
         "target" => {
-            let target = data.get(TARGET_NAME).and_then(Attr::text);
+            let target = data.get(NFTA_TARGET_NAME).and_then(Attr::text);
             let target = target.unwrap_or_default();
-            sketch.deeds.add(Deeds::of_target(target));
-            sketch.deeds.untracks |= target == "CT" && is_notrack(data);
+            sketch.effects.add(RuleEffects::of_target(target));
+            sketch.effects.untracks |= target == "CT" && is_notrack(data);
         }
         _ => sketch.has_conditions |= !UNCONDITIONAL.contains(&name),
     }
@@ -150,14 +151,14 @@ fn take(sketch: &mut RuleSketch, name: &str, data: Attrs<'_>) {
 /// The first field of the target's data holds its flags.
 fn is_notrack(data: Attrs<'_>) -> bool {
     let flags = data
-        .get(TARGET_INFO)
+        .get(NFTA_TARGET_INFO)
         .and_then(|info| info.value.first_chunk::<2>());
-    flags.is_some_and(|flags| u16::from_ne_bytes(*flags) & CT_NOTRACK != 0)
+    flags.is_some_and(|flags| u16::from_ne_bytes(*flags) & XT_CT_NOTRACK != 0)
 }
 
 /// Reads messages as chains and rules of others.
 #[cfg(any(test, fuzzing))]
-pub(super) fn read_hostile(messages: crate::netlink::Messages<'_>) -> usize {
+pub(super) fn read_hostile(messages: ferrovia_netlink::Messages<'_>) -> usize {
     let (mut tables, mut rules) = (Tables::new(), Tables::new());
     for message in messages {
         add_chain(&mut tables, &message);

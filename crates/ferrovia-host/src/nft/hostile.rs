@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::{Attrs, messages};
 
-use super::decode::Elements;
+use super::decode::RawElements;
 use super::{compat, decode, hooked, monitor, oddities, userdata};
-use crate::netlink::{Attrs, messages};
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ mod tests;
 /// Everything that reads what nf_tables sends.
 pub(crate) fn decode_all(bytes: &[u8]) {
     let (mut touched, mut changes) = (BTreeSet::new(), VecDeque::new());
-    let mut elements = Elements::default();
+    let mut elements = RawElements::default();
     let tables = ["ferrovia".to_owned()];
     for message in messages(bytes) {
         for family in Family::ALL {

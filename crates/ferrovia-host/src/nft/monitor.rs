@@ -1,40 +1,35 @@
-//! Hears of commits that others make to tables we care about.
+//! Monitors commits of other processes to our tables.
 //!
-//! The kernel tells about every object of every commit. News of our own commits is dropped by a
-//! filter in the kernel, so that a transaction of a hundred thousand elements neither floods the
-//! listener nor makes it lose other people's.
+//! The kernel sends a notification for every object of every commit. A filter in the kernel drops those of our own commits, so that a
+//! transaction of a hundred thousand elements neither floods the receive buffer nor displaces notifications of other processes.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::NFT_MSG_NEWGEN;
+use ferrovia_netlink::uapi::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES};
+use ferrovia_netlink::{self as netlink, Message, Protocol, Socket, messages, nfnetlink};
 
-use super::uapi::{self, msg};
-use super::{Error, decode, failed, family_number};
-use crate::netlink::{self, Message, Protocol, Socket, messages};
+use super::{Error, decode, failed, family_number, message_type};
 
-/// Something happened that was not our doing.
+/// A change of the ruleset by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RulesetChange {
     /// A commit touched a table.
-    Table {
-        /// The table's family.
-        family: Family,
-        /// Its name.
-        table: String,
-    },
-    /// There was more news than we could hold. What it was is unknown: everything must be verified.
+    Table { family: Family, table: String },
+    /// The receive buffer overflowed and notifications were lost: everything must be verified.
     Lost,
 }
 
-/// A listener to other people's commits.
+/// Receives notifications about commits of other processes.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
     tables: Vec<String>,
-    /// Tables touched by the commit that is being told.
+    /// Tables touched by the commit whose notifications are being read.
     touched: BTreeSet<(Family, String)>,
-    /// Commits told in full, not yet handed out.
-    changes: VecDeque<Change>,
+    /// Changes of complete commits that [`Self::wait`] has not returned yet.
+    changes: VecDeque<RulesetChange>,
 }
 
 impl Monitor {
@@ -43,11 +38,11 @@ impl Monitor {
     /// # Errors
     /// If we may not listen or a system call fails.
     pub fn open(own_port: u32, tables: &[&str]) -> Result<Self, Error> {
-        let broken = failed("listen for changes of the ruleset");
+        let broken = failed("monitor the ruleset");
         let socket = Socket::open(Protocol::Netfilter).map_err(broken)?;
-        socket.wait_for_ever().map_err(broken)?;
+        socket.disable_timeout().map_err(broken)?;
         socket.ignore_port(own_port).map_err(broken)?;
-        socket.join(uapi::GROUP).map_err(broken)?;
+        socket.join(NFNLGRP_NFTABLES).map_err(broken)?;
         let tables = tables.iter().map(|&name| name.to_owned()).collect();
         Ok(Self {
             socket,
@@ -60,21 +55,21 @@ impl Monitor {
     /// Waits for the next change, however long it takes.
     ///
     /// # Errors
-    /// If the conversation breaks; the monitor should be opened anew then.
-    pub fn wait(&mut self) -> Result<Change, Error> {
+    /// If the netlink socket fails; the monitor should be opened again then.
+    pub fn wait(&mut self) -> Result<RulesetChange, Error> {
         loop {
             if let Some(change) = self.changes.pop_front() {
                 return Ok(change);
             }
-            match self.hear() {
+            match self.receive() {
                 Ok(()) => {}
-                Err(netlink::Error::Lost) => return Ok(Change::Lost),
-                Err(error) => return Err(failed("hear of changes of the ruleset")(error)),
+                Err(netlink::Error::Overrun) => return Ok(RulesetChange::Lost),
+                Err(error) => return Err(failed("monitor the ruleset")(error)),
             }
         }
     }
 
-    fn hear(&mut self) -> Result<(), netlink::Error> {
+    fn receive(&mut self) -> Result<(), netlink::Error> {
         match self.socket.receive() {
             Ok(datagram) => {
                 for message in messages(datagram) {
@@ -82,11 +77,11 @@ impl Monitor {
                 }
                 Ok(())
             }
-            Err(netlink::Error::Lost) => {
-                // Whoever verifies everything now must not miss what happens while it does.
+            Err(netlink::Error::Overrun) => {
+                // The caller verifies everything now, and changes during that must be noticed.
                 self.socket.drain()?;
                 self.touched.clear();
-                Err(netlink::Error::Lost)
+                Err(netlink::Error::Overrun)
             }
             Err(error) => Err(error),
         }
@@ -99,12 +94,12 @@ pub(super) fn note(
     message: &Message<'_>,
     tables: &[String],
     touched: &mut BTreeSet<(Family, String)>,
-    changes: &mut VecDeque<Change>,
+    changes: &mut VecDeque<RulesetChange>,
 ) {
-    if message.kind == msg::NEW_GENERATION {
+    if message.kind == message_type(NFT_MSG_NEWGEN) {
         let done = std::mem::take(touched).into_iter();
-        changes.extend(done.map(|(family, table)| Change::Table { family, table }));
-    } else if msg::is_ours(message.kind) {
+        changes.extend(done.map(|(family, table)| RulesetChange::Table { family, table }));
+    } else if nfnetlink::subsystem(message.kind) == NFNL_SUBSYS_NFTABLES {
         let family = Family::ALL
             .into_iter()
             .find(|family| message.body.first() == Some(&family_number(*family)));

@@ -4,11 +4,13 @@
 //! goes when the connection closes, however the process ended, and making it needs CAP_NET_ADMIN. It has no chains, so no packet meets it.
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_GETTABLE, NFT_TABLE_F_OWNER, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NFTA_TABLE_USERDATA,
+};
+use ferrovia_netlink::{self as netlink, Attr, Message};
 
 use super::encode::Encoder;
-use super::uapi::{msg, table};
-use super::{Error, Nft, decode, failed, fixed_header, userdata};
-use crate::netlink::{self, Attr, Message};
+use super::{Error, Nft, decode, failed, fixed_header, message_type, userdata};
 
 /// The table's name, in the family ip: every kernel with nf_tables has that one.
 const TABLE: &str = "ferrovia-owner";
@@ -16,7 +18,7 @@ const FAMILY: Family = Family::V4;
 
 /// What came of a claim.
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub(crate) enum TableClaim {
     /// It is ours for as long as the connection is open.
     Ours(Nft),
     /// Another process has it; its description.
@@ -27,18 +29,20 @@ pub(crate) enum Claim {
 
 impl Nft {
     /// Makes the table, unless another process has it.
-    pub(crate) fn claim(mut self, description: &str) -> Result<Claim, Error> {
+    pub(crate) fn claim(mut self, description: &str) -> Result<TableClaim, Error> {
         let broken = failed("claim this network namespace");
         loop {
             match self.table_owner()? {
-                Some(TableOwner::Process(description)) => return Ok(Claim::Taken(description)),
+                Some(TableOwner::Process(description)) => {
+                    return Ok(TableClaim::Taken(description));
+                }
                 // Made by hand, or loaded from a listing: nothing of ours depends on it.
                 Some(TableOwner::Unowned) => self.change(|encoder| encoder.delete_table(TABLE))?,
                 None => {}
             }
             let made = self.change(|encoder| encoder.add_owned_table(TABLE, description));
             match made.as_ref().map_err(Error::errno) {
-                Ok(()) => return Ok(Claim::Ours(self)),
+                Ok(()) => return Ok(TableClaim::Ours(self)),
                 // Another process was faster: EPERM if the table belongs to it.
                 Err(Some(libc::EPERM | libc::EEXIST)) => {
                     if self.table_owner()?.is_none() && made.is_err() {
@@ -46,10 +50,10 @@ impl Nft {
                         made?;
                     }
                 }
-                Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(Claim::Unsupported),
+                Err(Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(TableClaim::Unsupported),
                 Err(_) => {
                     return made
-                        .map(|()| Claim::Unsupported)
+                        .map(|()| TableClaim::Unsupported)
                         .map_err(|error| match error {
                             Error::Netlink { cause, .. } => broken(cause),
                             other => other,
@@ -68,18 +72,18 @@ impl Nft {
     }
 
     fn table_owner(&mut self) -> Result<Option<TableOwner>, Error> {
-        let found = self.socket.ask(
-            msg::GET_TABLE,
+        let found = self.socket.query(
+            message_type(NFT_MSG_GETTABLE),
             |w| {
                 w.raw(&fixed_header(Some(FAMILY)));
-                w.text(table::NAME, TABLE);
+                w.text(NFTA_TABLE_NAME, TABLE);
             },
             TableOwner::read,
         );
         match found {
             Ok(owner) => Ok(Some(owner)),
             Err(netlink::Error::Refused(refusal)) if refusal.errno == libc::ENOENT => Ok(None),
-            Err(error) => Err(failed("ask who writes in this network namespace")(error)),
+            Err(error) => Err(failed("read the owner of this network namespace")(error)),
         }
     }
 
@@ -105,11 +109,11 @@ enum TableOwner {
 impl TableOwner {
     fn read(message: &Message<'_>) -> Option<Self> {
         let attrs = decode::attrs(message);
-        attrs.get(table::NAME)?;
-        if attrs.get(table::FLAGS).and_then(Attr::be32)? & table::OWNER == 0 {
+        attrs.get(NFTA_TABLE_NAME)?;
+        if attrs.get(NFTA_TABLE_FLAGS).and_then(Attr::be32)? & NFT_TABLE_F_OWNER == 0 {
             return Some(Self::Unowned);
         }
-        let notes = attrs.get(table::USERDATA).map(|notes| notes.value);
+        let notes = attrs.get(NFTA_TABLE_USERDATA).map(|notes| notes.value);
         let comment = notes.and_then(userdata::comment).unwrap_or_default();
         Some(Self::Process(comment.to_owned()))
     }

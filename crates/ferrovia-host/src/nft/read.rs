@@ -7,11 +7,15 @@ use ferrovia_core::dialect::nft::{
     Element, ElementKey, NftObserved, ObservedElement, ObservedSet, SetSpec,
 };
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_GETCHAIN, NFT_MSG_GETOBJ, NFT_MSG_GETRULE, NFT_MSG_GETSET, NFT_MSG_GETSETELEM,
+    NFT_MSG_GETTABLE, NFTA_OBJ_TABLE, NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_SET_ELEM_LIST_SET,
+    NFTA_SET_ELEM_LIST_TABLE,
+};
+use ferrovia_netlink::{self as netlink, Message, Writer};
 
-use super::decode::{Elements, RawElement};
-use super::uapi::{OBJECT_TABLE, element, msg};
-use super::{Error, Nft, decode, failed, fixed_header, oddities, sets};
-use crate::netlink::{self, Message, Writer};
+use super::decode::{RawElement, RawElements};
+use super::{Error, Nft, decode, failed, fixed_header, message_type, oddities, sets};
 
 /// How often elements are read again because their hash table was growing, which makes the kernel skip some and repeat others.
 const GROWTH_ATTEMPTS: usize = 16;
@@ -24,11 +28,11 @@ impl Nft {
         &mut self,
         family: Family,
         table: &str,
-        predecessors: &[&str],
+        previous_tables: &[&str],
     ) -> Result<NftObserved, Error> {
         let tables: BTreeMap<String, Vec<String>> = self.dump(
             "list tables",
-            msg::GET_TABLE,
+            NFT_MSG_GETTABLE,
             family,
             |_| {},
             |all: &mut BTreeMap<_, _>, message| {
@@ -41,7 +45,7 @@ impl Nft {
             oddities: tables.get(table).cloned().unwrap_or_default(),
             predecessors: tables
                 .into_keys()
-                .filter(|name| predecessors.contains(&name.as_str()))
+                .filter(|name| previous_tables.contains(&name.as_str()))
                 .collect(),
             ..NftObserved::default()
         };
@@ -57,7 +61,7 @@ impl Nft {
     /// for sets of ranges.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn look_up(
         &mut self,
         family: Family,
@@ -67,18 +71,18 @@ impl Nft {
     ) -> Result<Vec<(ElementKey, ObservedElement)>, Error> {
         let question = |w: &mut Writer| {
             w.raw(&fixed_header(Some(family)));
-            w.text(element::LIST_TABLE, table);
-            w.text(element::LIST_SET, set.name);
-            w.nested(element::LIST_ELEMENTS, |w| {
+            w.text(NFTA_SET_ELEM_LIST_TABLE, table);
+            w.text(NFTA_SET_ELEM_LIST_SET, set.name);
+            w.nested(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                 for key in keys {
                     sets::write_element(w, set, &Element::member(key.clone()), false);
                 }
             });
         };
-        let broken = failed("look elements up");
-        let (found, end): (Elements, _) = self
+        let broken = failed("look up elements");
+        let (found, end): (RawElements, _) = self
             .socket
-            .ask_each(msg::GET_ELEMENT, question, decode::elements)
+            .query_each(message_type(NFT_MSG_GETSETELEM), question, decode::elements)
             .map_err(broken)?;
         match end {
             Err(refusal) if refusal.errno != libc::ENOENT => {
@@ -93,11 +97,11 @@ impl Nft {
     /// How many chains a table has.
     ///
     /// # Errors
-    /// If the conversation breaks.
+    /// If the netlink socket fails.
     pub fn count_chains(&mut self, family: Family, table: &str) -> Result<usize, Error> {
         self.dump(
             "list chains",
-            msg::GET_CHAIN,
+            NFT_MSG_GETCHAIN,
             family,
             |_| {},
             |count: &mut usize, message| {
@@ -116,7 +120,7 @@ impl Nft {
         let ours = |message: &Message<'_>| decode::table_of(message) == Some(table);
         let (chains, odd) = self.dump(
             "list chains",
-            msg::GET_CHAIN,
+            NFT_MSG_GETCHAIN,
             family,
             |_| {},
             |(chains, odd): &mut (BTreeMap<_, _>, Vec<_>), message| {
@@ -130,7 +134,7 @@ impl Nft {
         observed.oddities.extend(odd);
         let rules: Vec<_> = self.dump(
             "list rules",
-            msg::GET_RULE,
+            NFT_MSG_GETRULE,
             family,
             in_table(table),
             |all: &mut Vec<_>, message| {
@@ -151,7 +155,7 @@ impl Nft {
     ) -> Result<(), Error> {
         let (mut sets, odd) = self.dump(
             "list sets",
-            msg::GET_SET,
+            NFT_MSG_GETSET,
             family,
             in_table(table),
             |(sets, odd): &mut (BTreeMap<String, ObservedSet>, Vec<_>), message| {
@@ -181,7 +185,7 @@ impl Nft {
     ) -> Result<(), Error> {
         let odd: Vec<_> = self.dump(
             "list named objects",
-            msg::GET_OBJECT,
+            NFT_MSG_GETOBJ,
             family,
             in_table(table),
             |all: &mut Vec<_>, message| all.extend(oddities::of_object(message)),
@@ -194,22 +198,22 @@ impl Nft {
     ///
     /// The kernel continues a dump by counting how many elements it has given. A hash table that
     /// grew in between (it does so in the background, some time after a commit) has them in another
-    /// order: then some come twice, as many are left out, and nothing says so. What comes twice
+    /// order: then some come twice, as many are left out, and nothing reports it. What comes twice
     /// gives it away.
     pub(super) fn read_elements(
         &mut self,
         family: Family,
         table: &str,
         set: &str,
-    ) -> Result<Elements, Error> {
+    ) -> Result<RawElements, Error> {
         let of_set = |w: &mut Writer| {
-            w.text(element::LIST_TABLE, table);
-            w.text(element::LIST_SET, set);
+            w.text(NFTA_SET_ELEM_LIST_TABLE, table);
+            w.text(NFTA_SET_ELEM_LIST_SET, set);
         };
         for _ in 0..GROWTH_ATTEMPTS {
-            let elements: Elements = self.dump(
+            let elements: RawElements = self.dump(
                 "list elements",
-                msg::GET_ELEMENT,
+                NFT_MSG_GETSETELEM,
                 family,
                 of_set,
                 decode::elements,
@@ -219,13 +223,13 @@ impl Nft {
             }
             std::thread::sleep(GROWING);
         }
-        Err(failed("list elements")(netlink::Error::KeepsChanging))
+        Err(failed("list elements")(netlink::Error::DumpInterrupted))
     }
 }
 
 /// Narrows a question to one table.
 fn in_table(table: &str) -> impl Fn(&mut Writer) {
-    move |w| w.text(OBJECT_TABLE, table)
+    move |w| w.text(NFTA_OBJ_TABLE, table)
 }
 
 /// The elements by key. A range over one field came in two halves, one over several in one piece.

@@ -3,13 +3,13 @@
 use ferrovia_core::dialect::nft::bytecode::Expr;
 use ferrovia_core::dialect::nft::{ChainKind, Hook, HookPoint, NftChain};
 use ferrovia_core::family::Family;
+use ferrovia_netlink::uapi::nf_tables::NFT_TABLE_F_DORMANT;
+use ferrovia_netlink::{self as netlink, Refusal};
 
 use super::encode::Encoder;
-use super::uapi::table;
 use super::{Error, Nft, failed};
-use crate::netlink::{self, Refusal};
 
-/// A name nobody else uses; the table never comes to be.
+/// A name nothing else uses; the table never comes to be.
 const TABLE: &str = "ferrovia-probe";
 
 /// What the kernel would have said.
@@ -28,11 +28,11 @@ impl Nft {
     /// The table is dormant, so not even for the moment of its life does a packet see it.
     ///
     /// # Errors
-    /// If the conversation breaks, or the transaction is refused as a whole.
+    /// If the netlink socket fails, or the transaction is refused as a whole.
     pub fn rehearse(&mut self, family: Family, rules: &[Vec<Expr>]) -> Result<Rehearsal, Error> {
-        let broken = failed("try out rules");
+        let broken = failed("probe rules");
         let mut encoder = Encoder::begin(family, self.socket.next_seq());
-        encoder.add_table(TABLE, table::DORMANT);
+        encoder.add_table(TABLE, NFT_TABLE_F_DORMANT);
         let hook = Hook {
             kind: ChainKind::Nat,
             point: HookPoint::Postrouting,

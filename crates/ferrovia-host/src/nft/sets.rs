@@ -1,44 +1,53 @@
 //! Definitions of sets and their elements as attributes.
 
 use ferrovia_core::dialect::nft::{DataType, Element, ElementData, ElementKey, FieldType, SetSpec};
+use ferrovia_netlink::Writer;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_DATA_VERDICT, NFT_SET_CONCAT, NFT_SET_ELEM_INTERVAL_END, NFT_SET_EVAL, NFT_SET_INTERVAL,
+    NFT_SET_MAP, NFT_SET_TIMEOUT, NFTA_COUNTER_BYTES, NFTA_COUNTER_PACKETS, NFTA_EXPR_DATA,
+    NFTA_EXPR_NAME, NFTA_LIST_ELEM, NFTA_SET_DATA_LEN, NFTA_SET_DATA_TYPE, NFTA_SET_DESC,
+    NFTA_SET_DESC_CONCAT, NFTA_SET_DESC_SIZE, NFTA_SET_ELEM_DATA, NFTA_SET_ELEM_FLAGS,
+    NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_KEY_END, NFTA_SET_ELEM_USERDATA, NFTA_SET_EXPR,
+    NFTA_SET_FIELD_LEN, NFTA_SET_FLAGS, NFTA_SET_KEY_LEN, NFTA_SET_KEY_TYPE, NFTA_SET_USERDATA,
+};
 
-use super::uapi::{LIST_ITEM, counter, element, rule, set};
-use super::{userdata, value};
-use crate::netlink::Writer;
+use super::{COUNTER, userdata, value};
 
 /// What a set's definition says beside its name.
 pub(super) fn write_definition(w: &mut Writer, spec: &SetSpec) {
-    w.be32(set::FLAGS, set_flags(spec));
-    w.be32(set::KEY_TYPE, type_number(spec.key));
-    w.be32(set::KEY_LEN, kernel_len(spec.key) as u32);
+    w.be32(NFTA_SET_FLAGS, set_flags(spec));
+    w.be32(NFTA_SET_KEY_TYPE, type_number(spec.key));
+    w.be32(NFTA_SET_KEY_LEN, kernel_len(spec.key) as u32);
     match spec.data {
-        Some(DataType::Verdict) => w.be32(set::DATA_TYPE, set::VERDICT),
+        Some(DataType::Verdict) => w.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT),
         Some(DataType::Fields(fields)) => {
-            w.be32(set::DATA_TYPE, type_number(fields));
-            w.be32(set::DATA_LEN, kernel_len(fields) as u32);
+            w.be32(NFTA_SET_DATA_TYPE, type_number(fields));
+            w.be32(NFTA_SET_DATA_LEN, kernel_len(fields) as u32);
         }
         None => {}
     }
-    w.nested(set::DESC, |w| {
+    w.nested(NFTA_SET_DESC, |w| {
         if let Some(size) = spec.dynamic {
-            w.be32(set::DESC_SIZE, size);
+            w.be32(NFTA_SET_DESC_SIZE, size);
         }
         if is_concat_interval(spec) {
-            w.nested(set::DESC_CONCAT, |w| {
+            w.nested(NFTA_SET_DESC_CONCAT, |w| {
                 for field in spec.key {
-                    w.nested(LIST_ITEM, |w| w.be32(set::FIELD_LEN, field.width() as u32));
+                    w.nested(NFTA_LIST_ELEM, |w| {
+                        w.be32(NFTA_SET_FIELD_LEN, field.width() as u32);
+                    });
                 }
             });
         }
     });
-    w.bytes(set::USERDATA, &userdata::for_set(spec));
+    w.bytes(NFTA_SET_USERDATA, &userdata::for_set(spec));
     if spec.counter {
         // The kernel gives every element a copy of this.
-        w.nested(set::EXPR, |w| {
-            w.text(rule::EXPR_NAME, counter::NAME);
-            w.nested(rule::EXPR_DATA, |w| {
-                w.be64(counter::BYTES, 0);
-                w.be64(counter::PACKETS, 0);
+        w.nested(NFTA_SET_EXPR, |w| {
+            w.text(NFTA_EXPR_NAME, COUNTER);
+            w.nested(NFTA_EXPR_DATA, |w| {
+                w.be64(NFTA_COUNTER_BYTES, 0);
+                w.be64(NFTA_COUNTER_PACKETS, 0);
             });
         });
     }
@@ -46,11 +55,11 @@ pub(super) fn write_definition(w: &mut Writer, spec: &SetSpec) {
 
 fn set_flags(spec: &SetSpec) -> u32 {
     [
-        (spec.data.is_some(), set::MAP),
-        (spec.interval, set::INTERVAL),
-        (spec.dynamic.is_some(), set::TIMEOUT | set::EVAL),
+        (spec.data.is_some(), NFT_SET_MAP),
+        (spec.interval, NFT_SET_INTERVAL),
+        (spec.dynamic.is_some(), NFT_SET_TIMEOUT | NFT_SET_EVAL),
         // Only for intervals: on other sets the kernel takes a description of fields for an error.
-        (is_concat_interval(spec), set::CONCAT),
+        (is_concat_interval(spec), NFT_SET_CONCAT),
     ]
     .iter()
     .filter(|(holds, _)| *holds)
@@ -93,10 +102,10 @@ pub(super) fn write_element(w: &mut Writer, spec: &SetSpec, element: &Element, w
     } else {
         None
     };
-    w.nested(LIST_ITEM, |w| {
-        write_value(w, element::KEY, &element.key, spec.key);
+    w.nested(NFTA_LIST_ELEM, |w| {
+        write_value(w, NFTA_SET_ELEM_KEY, &element.key, spec.key);
         if is_concat_interval(spec) {
-            write_value(w, element::KEY_END, last, spec.key);
+            write_value(w, NFTA_SET_ELEM_KEY_END, last, spec.key);
         }
         if whole {
             let open_end = spec.interval && !is_concat_interval(spec) && end.is_none();
@@ -104,9 +113,9 @@ pub(super) fn write_element(w: &mut Writer, spec: &SetSpec, element: &Element, w
         }
     });
     if let Some(end) = end {
-        w.nested(LIST_ITEM, |w| {
-            write_value(w, element::KEY, &end, spec.key);
-            w.be32(element::FLAGS, element::INTERVAL_END);
+        w.nested(NFTA_LIST_ELEM, |w| {
+            write_value(w, NFTA_SET_ELEM_KEY, &end, spec.key);
+            w.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_INTERVAL_END);
         });
     }
 }
@@ -114,10 +123,10 @@ pub(super) fn write_element(w: &mut Writer, spec: &SetSpec, element: &Element, w
 fn write_contents(w: &mut Writer, spec: &SetSpec, element: &Element, open_end: bool) {
     match (&element.data, spec.data) {
         (Some(ElementData::Verdict(verdict)), _) => {
-            w.nested(element::DATA, |w| value::write_verdict(w, verdict));
+            w.nested(NFTA_SET_ELEM_DATA, |w| value::write_verdict(w, verdict));
         }
         (Some(ElementData::Value(value)), Some(DataType::Fields(fields))) => {
-            write_value(w, element::DATA, value, fields);
+            write_value(w, NFTA_SET_ELEM_DATA, value, fields);
         }
         // Data without a type cannot be written; the kernel refuses an element of a map without
         // data.
@@ -125,7 +134,7 @@ fn write_contents(w: &mut Writer, spec: &SetSpec, element: &Element, open_end: b
     }
     let notes = userdata::for_element(element.comment.as_deref(), open_end);
     if !notes.is_empty() {
-        w.bytes(element::USERDATA, &notes);
+        w.bytes(NFTA_SET_ELEM_USERDATA, &notes);
     }
 }
 

@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use ferrovia_core::plan::iptables::IptablesObserved as Rules;
 use ferrovia_core::plan::userspace::{UserspaceObserved, UserspacePlan};
 
-use super::proxies::{Proxies, TroubleListener};
+use super::proxies::{Proxies, TroubleReporter};
 use crate::Applier;
 use crate::iptables::{ApplyError, IptablesApplier};
 
 /// Why portals could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The rules could not.
-    #[error("cannot read or write the rules that lead to the proxies: {0}")]
+    #[error("cannot sync the rules that redirect to the proxies: {0}")]
     Rules(ApplyError),
 }
 
@@ -25,22 +24,22 @@ impl From<ApplyError> for Error {
 
 /// Keeps one family's proxies and the rules that lead to them.
 ///
-/// A proxy that cannot be opened is left out, with its rules, and told of; it is tried again whenever all is compared.
+/// A proxy that cannot be opened is left out, with its rules, and reported; it is retried at every full sync.
 #[derive(Debug)]
 pub struct PortalApplier {
     proxies: Proxies,
     rules: IptablesApplier,
     /// Proxies whose rules were left out since all was last compared. They may be open by now, but their rules are not written.
     left_out: BTreeSet<String>,
-    listener: Box<dyn TroubleListener>,
+    listener: Box<dyn TroubleReporter>,
 }
 
 impl PortalApplier {
-    /// An applier with these proxies, this way to write rules, and whom to tell of proxies that cannot be opened.
+    /// An applier with these proxies, this way to write rules, and a reporter of proxies that cannot be opened.
     pub fn new(
         proxies: Proxies,
         rules: IptablesApplier,
-        listener: Box<dyn TroubleListener>,
+        listener: Box<dyn TroubleReporter>,
     ) -> Self {
         Self {
             proxies,
@@ -71,7 +70,7 @@ impl Applier for PortalApplier {
         let troubles = self.proxies.set(&plan.proxies);
         let left_out = troubles.iter().map(|trouble| trouble.proxy.to_string());
         self.left_out.extend(left_out);
-        self.listener.hear(&troubles, &self.proxies);
+        self.listener.report(&troubles, &self.proxies);
         let changed = if plan.rules.is_empty() {
             // The rules are as they were: nothing is run for proxies that only changed their endpoints.
             false

@@ -6,7 +6,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::userspace::{UserspaceObserved, UserspacePlan};
 
 use super::interface::{self, Interface};
-use super::proxies::{Proxies, Trouble, TroubleListener};
+use super::proxies::{Proxies, Trouble, TroubleReporter};
 use crate::Applier;
 
 /// How long a port that is taken is left alone before it is tried again.
@@ -22,20 +22,20 @@ pub enum Error {
 
 /// Keeps one family's proxies and the addresses they listen on.
 #[derive(Debug)]
-pub struct BindApplier {
+pub struct BindPortalsApplier {
     family: Family,
     proxies: Proxies,
     interface: Interface,
-    listener: Box<dyn TroubleListener>,
+    listener: Box<dyn TroubleReporter>,
 }
 
-impl BindApplier {
-    /// An applier with these proxies, this interface, and whom to tell of proxies that cannot be opened.
+impl BindPortalsApplier {
+    /// An applier with these proxies, this interface, and a reporter of proxies that cannot be opened.
     pub fn new(
         family: Family,
         proxies: Proxies,
         interface: Interface,
-        listener: Box<dyn TroubleListener>,
+        listener: Box<dyn TroubleReporter>,
     ) -> Self {
         Self {
             family,
@@ -45,12 +45,12 @@ impl BindApplier {
         }
     }
 
-    fn tell(&mut self, troubles: &[Trouble]) {
-        self.listener.hear(troubles, &self.proxies);
+    fn report(&mut self, troubles: &[Trouble]) {
+        self.listener.report(troubles, &self.proxies);
     }
 }
 
-impl Applier for BindApplier {
+impl Applier for BindPortalsApplier {
     type Observed = UserspaceObserved;
     type Plan = UserspacePlan;
     type Error = Error;
@@ -64,10 +64,10 @@ impl Applier for BindApplier {
     }
 
     fn apply(&mut self, plan: &UserspacePlan) -> Result<bool, Error> {
-        // An address that is refused keeps no other service out. It is told at the end, and all is compared and tried again.
+        // An address that is refused keeps no other service out. Its error is returned at the end, and the next sync is a full one.
         let added = self.interface.add(&plan.new_addresses);
         let troubles = self.proxies.change(&plan.proxies);
-        self.tell(&troubles);
+        self.report(&troubles);
         let removed = self.interface.remove(&plan.old_addresses);
         added.and(removed)?;
         Ok(!plan.new_addresses.is_empty() || !plan.old_addresses.is_empty())
@@ -84,7 +84,7 @@ impl Applier for BindApplier {
 
     fn tidy(&mut self) -> Result<bool, Error> {
         let troubles = self.proxies.retry();
-        self.tell(&troubles);
+        self.report(&troubles);
         Ok(false)
     }
 }

@@ -1,4 +1,4 @@
-//! The interface that service addresses are put on: a dummy device of our own, or one that somebody chose.
+//! The interface that service addresses are put on: a dummy device of our own, or one that another process chose.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,15 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::rtnetlink::{DUMMY_KIND, find_link};
+use ferrovia_netlink::{Error as Netlink, Protocol, Socket};
 
-use super::route::{self, Found};
-use crate::netlink::{Error as Netlink, Protocol, Socket};
-use crate::rtnetlink::{find_link, link};
+use super::route::{self, InterfaceAddress};
 
 /// How long the kernel may take to make the route to an address.
 const ROUTE_LIMIT: Duration = Duration::from_secs(2);
 const ROUTE_POLL: Duration = Duration::from_millis(1);
-/// The device we make.
 const OWN: &str = "ferrovia0";
 /// What takes its place where none can be made.
 const LOOPBACK: &str = "lo";
@@ -25,30 +24,21 @@ const LONGEST_NAME: usize = 15;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such interface.
-    #[error(
-        "there is no interface {0}, which service addresses are to be put on (ferrovia.userspace.interface)"
-    )]
+    #[error("cannot find interface {0} for service addresses (ferrovia.userspace.interface)")]
     Missing(String),
-    /// The conversation with the kernel broke, or it refused something about the interface as a whole.
-    #[error("cannot {action} the interface {name}: {cause}")]
+    /// The netlink socket failed, or it refused something about the interface as a whole.
+    #[error("cannot {action} interface {name}: {cause}")]
     Interface {
-        /// What was tried.
         action: &'static str,
-        /// Which one.
         name: String,
-        /// Why not.
         cause: Netlink,
     },
     /// The kernel refused a change of an address.
-    #[error("cannot {action} the address {address} on the interface {name}: {cause}")]
+    #[error("cannot {action} address {address} on interface {name}: {cause}")]
     Address {
-        /// What was tried.
         action: &'static str,
-        /// The address.
         address: IpAddr,
-        /// The interface.
         name: String,
-        /// Why not.
         cause: Netlink,
     },
 }
@@ -71,12 +61,12 @@ pub struct Interface {
     number: u32,
     /// It is our own device, so whatever is on it is ours.
     is_own: bool,
-    /// Of somebody else's interface, the addresses that we put there.
+    /// Of another process's interface, the addresses that we put there.
     added: BTreeSet<IpAddr>,
     socket: Socket,
 }
 
-/// The addresses of a family on the interface that is chosen, whoever put them there, and whether it is our own device. None if it is not
+/// The addresses of a family on the interface that is chosen, no matter who added them, and whether it is our own device. None if it is not
 /// there: nothing is made.
 ///
 /// # Errors
@@ -115,7 +105,8 @@ impl Interface {
             InterfaceChoice::Own => match Self::own() {
                 Err(Error::Interface { cause, .. }) if cause.errno() == Some(libc::EOPNOTSUPP) => {
                     tracing::info!(
-                        "this kernel cannot make dummy devices; service addresses are put on lo"
+                        interface = LOOPBACK,
+                        "Using the loopback interface for service addresses because this kernel has no dummy devices"
                     );
                     Self::find(choice, LOOPBACK)
                 }
@@ -124,13 +115,12 @@ impl Interface {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The addresses of a family that are ours to remove. Of an interface that is not ours those that carry our mark, or, where the kernel
-    /// cannot mark, those that this process put there. If somebody has removed the interface, it is the one that is there by now.
+    /// cannot mark, those that this process put there. If another process has removed the interface, it is the one that is there by now.
     ///
     /// # Errors
     /// If they cannot be read, or the interface is gone and not ours to make.
@@ -141,19 +131,19 @@ impl Interface {
         Ok(ours)
     }
 
-    /// Goes over to another interface if the one we had is gone: the kernel numbers one that is made anew differently.
+    /// Goes over to another interface if the one we had is gone: the kernel numbers one that is made again differently.
     fn follow(&mut self) -> Result<(), Error> {
         match find_link(&mut self.socket, &self.name) {
             Ok((number, _)) if number == self.number => return Ok(()),
             Err(cause) if cause.errno() != Some(libc::ENODEV) => {
-                return Err(self.failed("look for", cause));
+                return Err(self.failed("find", cause));
             }
             _ => {}
         }
         *self = Self::open(&self.choice)?;
         tracing::warn!(
             interface = self.name,
-            "the interface of service addresses was removed by somebody; they are put on the one that is there now"
+            "Recreated the interface of service addresses, which another process had removed"
         );
         Ok(())
     }
@@ -162,13 +152,14 @@ impl Interface {
     fn ours(&mut self) -> Result<Vec<IpAddr>, Error> {
         let dumped = route::addresses(&mut self.socket);
         let found = dumped.map_err(|cause| self.failed("read the addresses of", cause))?;
-        let is_ours =
-            |found: &Found| self.is_own || found.is_marked || self.added.contains(&found.ip);
+        let is_ours = |found: &InterfaceAddress| {
+            self.is_own || found.is_marked || self.added.contains(&found.ip)
+        };
         let here = found.into_iter().filter(|it| it.interface == self.number);
         Ok(here.filter(is_ours).map(|found| found.ip).collect())
     }
 
-    /// Puts addresses on it. One that is there already stays, and stays somebody's if it was.
+    /// Puts addresses on it. One that is there already stays, and stays another process's if it was.
     ///
     /// # Errors
     /// If the kernel refuses one; all others are there.
@@ -190,7 +181,7 @@ impl Interface {
         refused
     }
 
-    /// Takes addresses off it, but for those that are somebody else's. One that is gone already is no failure.
+    /// Takes addresses off it, but for those that are another process's. One that is gone already is no failure.
     ///
     /// # Errors
     /// If the kernel refuses one; all others are gone.
@@ -222,7 +213,7 @@ impl Interface {
                     break;
                 }
                 if Instant::now() > end {
-                    tracing::warn!(address = %ip, interface = self.name, "the kernel does not yet take this address for its own");
+                    tracing::warn!(address = %ip, interface = self.name, "Added address to which the kernel has no local route yet");
                     return Ok(());
                 }
                 thread::sleep(ROUTE_POLL);
@@ -239,11 +230,11 @@ impl Interface {
                 cause,
             }
         };
-        let mut socket = Socket::open(Protocol::Route).map_err(failed("look for"))?;
+        let mut socket = Socket::open(Protocol::Route).map_err(failed("find"))?;
         match route::make_dummy(&mut socket, OWN) {
             Ok(()) => {}
             Err(error) if error.errno() == Some(libc::EEXIST) => {}
-            Err(cause) => return Err(failed("make")(cause)),
+            Err(cause) => return Err(failed("create")(cause)),
         }
         let mut found = Self::find(&InterfaceChoice::Own, OWN)?;
         route::set_up(&mut found.socket, found.number).map_err(failed("set up"))?;
@@ -258,7 +249,7 @@ impl Interface {
         let failed = |cause: Netlink| match cause.errno() {
             Some(libc::ENODEV) => Error::Missing(name.to_owned()),
             _ => Error::Interface {
-                action: "look for",
+                action: "find",
                 name: name.to_owned(),
                 cause,
             },
@@ -270,7 +261,7 @@ impl Interface {
             choice: choice.clone(),
             name: name.to_owned(),
             number,
-            is_own: should_be_own && kind == link::DUMMY,
+            is_own: should_be_own && kind == DUMMY_KIND,
             added: BTreeSet::new(),
             socket,
         })
@@ -294,7 +285,7 @@ impl Interface {
     }
 }
 
-/// Removes what an earlier run has left: our device, and addresses of ours on others. Answers with what was removed, in words.
+/// Removes what an earlier run has left: our device, and addresses of ours on others. Returns what was removed, in words.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -304,26 +295,26 @@ pub fn remove_leftovers() -> Result<Vec<String>, Error> {
         Ok(mut own) if own.is_own => {
             let deleted = route::delete_link(&mut own.socket, own.number);
             deleted.map_err(|cause| own.failed("remove", cause))?;
-            removed.push(format!("the device {OWN} with all service addresses"));
+            removed.push(format!("device {OWN} with all service addresses"));
         }
         Ok(_) | Err(Error::Missing(_)) => {}
         Err(error) => return Err(error),
     }
     let failed = |cause| Error::Interface {
-        action: "look for service addresses on",
+        action: "find service addresses on",
         name: LOOPBACK.to_owned(),
         cause,
     };
     let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
     let mut marked = route::addresses(&mut socket).map_err(failed)?;
     marked.retain(|found| found.is_marked);
-    for Found { interface, ip, .. } in &marked {
+    for InterfaceAddress { interface, ip, .. } in &marked {
         match route::remove_address(&mut socket, *interface, *ip) {
             Err(cause) if cause.errno() != Some(libc::EADDRNOTAVAIL) => {
                 return Err(Error::Address {
                     action: "remove",
                     address: *ip,
-                    name: format!("of number {interface}"),
+                    name: format!("with index {interface}"),
                     cause,
                 });
             }

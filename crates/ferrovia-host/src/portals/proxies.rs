@@ -13,7 +13,7 @@ use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxyS
 
 use crate::locked;
 use crate::userspace::{
-    self, Address, Endpoint, Engine, Gate, Options, Presence, Protocol, Service, Sources,
+    self, Address, AddressPresence, Endpoint, Engine, Gate, Options, Protocol, Service, Sources,
 };
 
 /// How long connections may go on to an endpoint that is none any more: long enough for all but the longest, short enough to end.
@@ -36,7 +36,7 @@ pub struct ProxySettings {
     pub udp_idle: Duration,
 }
 
-/// An engine that starts when it is first needed: its threads take on the network namespace and the privileges of whoever does that.
+/// An engine that starts when it is first needed: its threads have the network namespace and the privileges of the thread that starts it.
 #[derive(Clone, Debug, Default)]
 pub struct LazyEngine(Arc<Mutex<Option<Arc<Engine>>>>);
 
@@ -71,7 +71,6 @@ impl Directory {
 /// A proxy could not be opened where it should be.
 #[derive(Debug)]
 pub struct Trouble {
-    /// Which one.
     pub proxy: ProxyName,
     /// Where not, and why.
     pub error: userspace::Error,
@@ -84,20 +83,19 @@ impl Trouble {
     }
 }
 
-/// Hears of proxies that could not be opened, so that people do.
-pub trait TroubleListener: std::fmt::Debug + Send {
+/// Reports proxies that could not be opened.
+pub trait TroubleReporter: std::fmt::Debug + Send {
     /// What was tried just now and failed; `proxies` knows what is lacking in all.
-    fn hear(&mut self, troubles: &[Trouble], proxies: &Proxies);
+    fn report(&mut self, troubles: &[Trouble], proxies: &Proxies);
 }
 
-/// One family's proxies.
 #[derive(Debug)]
 pub struct Proxies {
     family: Family,
     settings: ProxySettings,
     engine: LazyEngine,
     directory: Directory,
-    open: BTreeMap<ProxyName, Open>,
+    open: BTreeMap<ProxyName, OpenProxy>,
     /// The ports that rules lead to, by the names that rules have for them.
     ports: HashMap<String, u16>,
     /// Proxies that do not listen everywhere they should.
@@ -106,7 +104,7 @@ pub struct Proxies {
 
 /// A proxy that is open.
 #[derive(Debug)]
-struct Open {
+struct OpenProxy {
     service: Arc<Service>,
     proxy: ProxySpec,
     /// The port that rules lead to.
@@ -114,7 +112,6 @@ struct Open {
 }
 
 impl Proxies {
-    /// None yet.
     pub fn new(
         family: Family,
         settings: ProxySettings,
@@ -133,7 +130,7 @@ impl Proxies {
     }
 
     /// Closes, opens and changes what a plan wants, where no rules have to be written in between. An address may pass from one proxy to
-    /// another, also to one that has lacked it for long and is not in the plan. Answers with what could not be done; the rest is done.
+    /// another, also to one that has lacked it for long and is not in the plan. Returns what could not be done; the rest is done.
     pub fn change(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
         let mut freed: BTreeSet<SocketAddr> = self.close(changes).into_iter().collect();
         freed.extend(self.give_up(changes));
@@ -147,7 +144,7 @@ impl Proxies {
             }
             thread::sleep(pause);
             troubles = self.retry();
-            // Whoever of us had an address has given it up by now. But a program that is just being started has copies of all descriptors.
+            // Our other proxies have released the address by now. But a program that is just being started has copies of all descriptors.
             if !troubles.iter().any(|trouble| trouble.is_taken_of(&freed)) {
                 break;
             }
@@ -155,7 +152,7 @@ impl Proxies {
         troubles
     }
 
-    /// Opens and changes what a plan wants; closing is left to [`Self::close`]. Answers with what could not be done; the rest is done.
+    /// Opens and changes what a plan wants; closing is left to [`Self::close`]. Returns what could not be done; the rest is done.
     pub fn set(&mut self, changes: &[ProxyChange]) -> Vec<Trouble> {
         let mut troubles = Vec::new();
         for change in changes {
@@ -166,7 +163,7 @@ impl Proxies {
         troubles
     }
 
-    /// Closes what a plan wants closed, and answers with where that listened. Connections may go on for a while.
+    /// Closes what a plan wants closed, and returns where that listened. Connections may go on for a while.
     pub fn close(&mut self, changes: &[ProxyChange]) -> Vec<SocketAddr> {
         let mut freed = Vec::new();
         for change in changes {
@@ -197,7 +194,6 @@ impl Proxies {
         !self.lacking.is_empty()
     }
 
-    /// Those proxies.
     pub fn lacking(&self) -> impl Iterator<Item = &ProxyName> {
         self.lacking.keys()
     }
@@ -245,7 +241,7 @@ impl Proxies {
             service.set_idle_timeout(self.settings.udp_idle);
             let key = (proxy.name.clone(), self.family);
             locked(&self.directory.0).insert(key, Arc::clone(&service));
-            let open = Open {
+            let open = OpenProxy {
                 service,
                 proxy: proxy.clone(),
                 port: None,
@@ -267,7 +263,7 @@ impl Proxies {
         Ok(())
     }
 
-    /// Stops listening where proxies of a plan should not any more, before any of them listens somewhere else. Answers with these addresses.
+    /// Stops listening where proxies of a plan should not any more, before any of them listens somewhere else. Returns these addresses.
     fn give_up(&self, changes: &[ProxyChange]) -> Vec<SocketAddr> {
         let mut freed = Vec::new();
         for change in changes {
@@ -316,7 +312,7 @@ impl Proxies {
     }
 
     fn listen_at(&self, proxy: &ProxySpec, wanted: &[SocketAddr]) -> Vec<userspace::Error> {
-        let Some(Open { service, .. }) = self.open.get(&proxy.name) else {
+        let Some(OpenProxy { service, .. }) = self.open.get(&proxy.name) else {
             return Vec::new();
         };
         leave(service, wanted);
@@ -328,7 +324,7 @@ impl Proxies {
             service.listen(userspace::Listen {
                 address: Address::At(*at),
                 // An address that the kernel has just been given may not be in use yet, as those of IPv6 for a second.
-                presence: Presence::Later,
+                presence: AddressPresence::Later,
                 gate,
             })
         };
@@ -365,12 +361,12 @@ fn at_some_port(ip: IpAddr, ports: Option<&RangeInclusive<u16>>) -> userspace::L
             Some(ports) => Address::Range(ip, ports.clone()),
             None => Address::At(SocketAddr::new(ip, 0)),
         },
-        presence: Presence::Here,
+        presence: AddressPresence::Here,
         gate: None,
     }
 }
 
-/// Stops listening everywhere but here, and answers with where that was.
+/// Stops listening everywhere but here, and returns where that was.
 fn leave(service: &Service, wanted: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut left = service.listeners();
     left.retain(|at| !wanted.contains(at));

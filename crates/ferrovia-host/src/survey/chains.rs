@@ -1,6 +1,6 @@
-//! The chains the kernel sends packets to, whoever made them, and what may become of a packet there.
+//! The chains the kernel sends packets to, no matter who created them, and what may become of a packet there.
 //!
-//! Both of the kernel's rulesets are told in the same words: nf_tables' chains are read over netlink ([`Nft::hooked_chains`]), those of the
+//! Both of the kernel's rulesets become the same values: nf_tables' chains are read over netlink ([`Nft::hooked_chains`]), those of the
 //! legacy iptables out of what its tool prints ([`of_saved`]). Conditions of rules are not understood, only what a rule can do: a chain is
 //! said to refuse packets if some rule in it, or in a chain it leads to, may.
 //!
@@ -26,7 +26,6 @@ pub struct HookedChain {
     pub families: Vec<Family>,
     /// The table it is in.
     pub table: String,
-    /// Its name.
     pub name: String,
     /// Where on a packet's way it stands.
     pub point: HookPoint,
@@ -37,7 +36,7 @@ pub struct HookedChain {
     /// What none of its rules decides about is refused: by its policy, or by a rule without conditions.
     pub refuses_rest: bool,
     /// What rules in it and in the chains it leads to can do.
-    pub deeds: Deeds,
+    pub effects: RuleEffects,
     /// How many rules that are.
     pub rules: usize,
     /// Some of the chains it leads to.
@@ -55,12 +54,11 @@ pub enum Ruleset {
 
 /// What rules can do to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deeds {
+pub struct RuleEffects {
     /// Let them pass for good, as far as this chain is concerned.
     pub accepts: bool,
     /// Drop or reject them.
     pub refuses: bool,
-    /// Send them elsewhere.
     pub translates_destination: bool,
     /// Give them another source.
     pub translates_source: bool,
@@ -68,7 +66,7 @@ pub struct Deeds {
     pub untracks: bool,
 }
 
-impl Deeds {
+impl RuleEffects {
     pub(crate) fn add(&mut self, other: Self) {
         self.accepts |= other.accepts;
         self.refuses |= other.refuses;
@@ -79,27 +77,27 @@ impl Deeds {
 
     /// What an iptables target of this name does; nothing for one that decides nothing.
     pub(crate) fn of_target(name: &str) -> Self {
-        let mut deeds = Self::default();
+        let mut effects = Self::default();
         match name {
-            "ACCEPT" => deeds.accepts = true,
-            "DROP" | "REJECT" => deeds.refuses = true,
-            "DNAT" | "REDIRECT" | "TPROXY" => deeds.translates_destination = true,
-            "SNAT" | "MASQUERADE" => deeds.translates_source = true,
+            "ACCEPT" => effects.accepts = true,
+            "DROP" | "REJECT" => effects.refuses = true,
+            "DNAT" | "REDIRECT" | "TPROXY" => effects.translates_destination = true,
+            "SNAT" | "MASQUERADE" => effects.translates_source = true,
             "NETMAP" => {
-                deeds.translates_destination = true;
-                deeds.translates_source = true;
+                effects.translates_destination = true;
+                effects.translates_source = true;
             }
-            "NOTRACK" => deeds.untracks = true,
+            "NOTRACK" => effects.untracks = true,
             _ => {}
         }
-        deeds
+        effects
     }
 }
 
 /// One rule, as far as it is understood.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleSketch {
-    pub(crate) deeds: Deeds,
+    pub(crate) effects: RuleEffects,
     pub(crate) jumps: Vec<String>,
     pub(crate) has_conditions: bool,
 }
@@ -115,20 +113,20 @@ pub(crate) struct Base {
 
 /// The chains of one table, and where their rules lead.
 #[derive(Debug, Default)]
-pub(crate) struct Chains {
-    chains: HashMap<String, Chain>,
+pub(crate) struct TableChains {
+    chains: HashMap<String, ChainSketch>,
 }
 
 #[derive(Debug, Default)]
-struct Chain {
+struct ChainSketch {
     base: Option<Base>,
-    deeds: Deeds,
+    effects: RuleEffects,
     rules: usize,
     refuses_rest: bool,
     jumps: BTreeSet<String>,
 }
 
-impl Chains {
+impl TableChains {
     pub(crate) fn add_base(&mut self, name: &str, base: Base) {
         self.chains.entry(name.to_owned()).or_default().base = Some(base);
     }
@@ -136,8 +134,8 @@ impl Chains {
     pub(crate) fn add_rule(&mut self, chain: &str, rule: RuleSketch) {
         let chain = self.chains.entry(chain.to_owned()).or_default();
         chain.rules += 1;
-        chain.deeds.add(rule.deeds);
-        chain.refuses_rest |= rule.deeds.refuses && !rule.has_conditions;
+        chain.effects.add(rule.effects);
+        chain.refuses_rest |= rule.effects.refuses && !rule.has_conditions;
         chain.jumps.extend(rule.jumps);
     }
 
@@ -145,7 +143,7 @@ impl Chains {
     pub(crate) fn add_rules_of(&mut self, others: Self) {
         for (name, other) in others.chains {
             let chain = self.chains.entry(name).or_default();
-            chain.deeds.add(other.deeds);
+            chain.effects.add(other.effects);
             chain.rules += other.rules;
             chain.refuses_rest |= other.refuses_rest;
             chain.jumps.extend(other.jumps);
@@ -175,13 +173,13 @@ impl Chains {
                     priority: base.priority,
                     is_nat: base.is_nat,
                     refuses_rest: base.drops || chain.refuses_rest,
-                    deeds: chain.deeds,
+                    effects: chain.effects,
                     rules: chain.rules,
                     leads_to: BTreeSet::new(),
                 };
                 for name in reached {
                     if let Some(chain) = self.chains.get(name) {
-                        found.deeds.add(chain.deeds);
+                        found.effects.add(chain.effects);
                         found.rules += chain.rules;
                     }
                     if found.leads_to.len() < MOST_NAMES {
@@ -223,8 +221,8 @@ pub fn of_saved(family: Family, save: &str) -> Vec<HookedChain> {
     hooked.collect()
 }
 
-fn of_table(table: &SavedTable<'_>) -> Chains {
-    let mut chains = Chains::default();
+fn of_table(table: &SavedTable<'_>) -> TableChains {
+    let mut chains = TableChains::default();
     for chain in table.chains.iter().filter(|chain| chain.built_in) {
         let Some((point, priority)) = place(table.name, chain.name) else {
             continue;
@@ -251,8 +249,8 @@ fn sketch(rule: &SavedRule<'_>) -> RuleSketch {
         ..RuleSketch::default()
     };
     for target in rule.targets() {
-        sketch.deeds.add(Deeds::of_target(&target));
-        sketch.deeds.untracks |= target == "CT" && rule.args.contains("--notrack");
+        sketch.effects.add(RuleEffects::of_target(&target));
+        sketch.effects.untracks |= target == "CT" && rule.args.contains("--notrack");
         sketch.jumps.push(target.into_owned());
     }
     sketch
@@ -306,18 +304,18 @@ COMMIT
 ";
 
     #[test]
-    fn saved_chains_are_told_with_what_they_lead_to() {
+    fn saved_chains_include_the_chains_they_lead_to() {
         let chains = of_saved(Family::V4, SAVED);
         let chain = |name: &str| chains.iter().find(|chain| chain.name == name).unwrap();
         let forward = chain("FORWARD");
-        assert!(forward.refuses_rest && forward.deeds.refuses && !forward.deeds.accepts);
+        assert!(forward.refuses_rest && forward.effects.refuses && !forward.effects.accepts);
         assert_eq!((forward.priority, forward.rules), (0, 4));
         assert!(forward.leads_to.contains("LOOP"), "{forward:?}");
         let input = chain("INPUT");
-        assert!(input.refuses_rest && input.deeds.accepts);
+        assert!(input.refuses_rest && input.effects.accepts);
         assert!(!chain("OUTPUT").refuses_rest);
         let raw = chain("PREROUTING");
-        assert!(raw.deeds.untracks);
+        assert!(raw.effects.untracks);
         assert_eq!((raw.point, raw.priority), (HookPoint::Prerouting, -300));
     }
 
@@ -327,7 +325,7 @@ COMMIT
             Family::V4,
             "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -s 192.0.2.1/32 -j DROP\nCOMMIT\n",
         );
-        assert!(chains[0].deeds.refuses && !chains[0].refuses_rest);
+        assert!(chains[0].effects.refuses && !chains[0].refuses_rest);
     }
 
     #[test]

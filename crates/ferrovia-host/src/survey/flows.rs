@@ -8,7 +8,7 @@ use super::settings;
 
 /// What connection tracking counted since the namespace was made, over all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct ConntrackTotals {
     /// New flows that could not be entered, because another with the same addresses was quicker or the table was full.
     pub insert_failed: u64,
     /// Packets dropped because they could not be tracked.
@@ -41,20 +41,22 @@ pub fn buckets() -> io::Result<usize> {
 fn number<T: FromStr>(name: &str) -> io::Result<T> {
     let text = settings::read(name)?;
     text.parse()
-        .map_err(|_| io::Error::other(format!("{name} is no number")))
+        .map_err(|_| io::Error::other(format!("the value of {name} is not a number")))
 }
 
 /// What was counted.
 ///
 /// # Errors
 /// If the kernel does not say.
-pub fn totals() -> io::Result<Totals> {
+pub fn totals() -> io::Result<ConntrackTotals> {
     let table = fs::read_to_string("/proc/thread-self/net/stat/nf_conntrack")?;
-    parse(&table).ok_or_else(|| io::Error::other("the table of counters has no known columns"))
+    parse(&table).ok_or_else(|| {
+        io::Error::other("cannot parse /proc/net/stat/nf_conntrack: unknown columns")
+    })
 }
 
 /// A line of names, then one a processor of hexadecimal numbers. Which columns there are depends on the kernel.
-fn parse(table: &str) -> Option<Totals> {
+fn parse(table: &str) -> Option<ConntrackTotals> {
     let mut lines = table.lines();
     let names: Vec<&str> = lines.next()?.split_whitespace().collect();
     let column = |name| names.iter().position(|column| *column == name);
@@ -75,7 +77,7 @@ fn parse(table: &str) -> Option<Totals> {
         }
     }
     let [insert_failed, dropped, early_dropped, invalid] = sums;
-    Some(Totals {
+    Some(ConntrackTotals {
         insert_failed,
         dropped,
         early_dropped,
@@ -92,7 +94,7 @@ mod tests {
         let table = "entries clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop icmp_error\n\
                      0000000a 0 0 0 00000010 0 0 0 0 00000001 00000002 00000003 0\n\
                      0000000a 0 0 0 00000001 0 0 0 0 0000000f 00000000 00000000 0\n";
-        let expected = Totals {
+        let expected = ConntrackTotals {
             insert_failed: 16,
             dropped: 2,
             early_dropped: 3,

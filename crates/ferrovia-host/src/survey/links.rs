@@ -2,17 +2,18 @@
 
 use std::collections::HashSet;
 
+use ferrovia_netlink::rtnetlink::{LINK_HEADER_LEN, link_header, link_kind};
+use ferrovia_netlink::uapi::if_link::{IFLA_IFNAME, IFLA_MASTER, IFLA_MTU};
+use ferrovia_netlink::uapi::rtnetlink::RTM_GETLINK;
+use ferrovia_netlink::{Attr, Attrs, Error, Message, Protocol, Socket};
+
 use super::printable;
-use crate::netlink::{Attr, Attrs, Error, Message, Protocol, Socket};
-use crate::rtnetlink::{kind_of_link, link, msg};
 
 /// Where in the header of a link's message the flags are.
 const FLAGS: std::ops::Range<usize> = 8..12;
 
-/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
     pub name: String,
     /// The kernel's word for what it is, such as `veth`; empty for hardware.
     pub kind: String,
@@ -29,14 +30,14 @@ pub struct Link {
 /// All of them, by name.
 ///
 /// # Errors
-/// If the conversation with the kernel breaks.
+/// If the netlink socket fails.
 pub fn links() -> Result<Vec<Link>, Error> {
     let mut links: Vec<Link> = Socket::open(Protocol::Route)?.dump(
-        msg::GET_LINK,
-        |w| w.raw(&link::header(0, 0)),
+        RTM_GETLINK,
+        |w| w.raw(&link_header(0, 0)),
         |all: &mut Vec<_>, message| all.extend(link(message)),
     )?;
-    // A dump that was interrupted by a change may tell of one twice.
+    // A dump that was interrupted by a change may contain one twice.
     let mut seen = HashSet::new();
     links.retain(|link| seen.insert(link.name.clone()));
     links.sort_by(|a, b| a.name.cmp(&b.name));
@@ -46,14 +47,14 @@ pub fn links() -> Result<Vec<Link>, Error> {
 fn link(message: &Message<'_>) -> Option<Link> {
     let flags = message.body.get(FLAGS)?;
     let flags = i32::from_ne_bytes(flags.try_into().ok()?);
-    let attrs = Attrs::of(message, link::HEADER_LEN);
+    let attrs = Attrs::of(message, LINK_HEADER_LEN);
     Some(Link {
-        name: printable(attrs.get(link::NAME)?.text()?),
-        kind: printable(kind_of_link(message).unwrap_or_default()),
-        mtu: attrs.get(link::MTU).and_then(Attr::u32).unwrap_or_default(),
+        name: printable(attrs.get(IFLA_IFNAME)?.text()?),
+        kind: printable(link_kind(message).unwrap_or_default()),
+        mtu: attrs.get(IFLA_MTU).and_then(Attr::u32).unwrap_or_default(),
         is_up: flags & libc::IFF_UP != 0,
         is_loopback: flags & libc::IFF_LOOPBACK != 0,
-        has_master: attrs.get(link::MASTER).is_some(),
+        has_master: attrs.get(IFLA_MASTER).is_some(),
     })
 }
 

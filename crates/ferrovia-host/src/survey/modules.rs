@@ -1,6 +1,6 @@
 //! Which parts of the kernel are there, could be loaded, or are missing.
 //!
-//! Nothing is loaded to find out. The lists tell that are installed beside the kernel's modules, and the folder of those that are loaded. In
+//! Nothing is loaded to find out. The lists installed beside the kernel's modules and the folder of loaded modules say it. In
 //! a container the lists often cannot be seen.
 
 use std::fs;
@@ -12,7 +12,7 @@ const LONGEST_LIST: u64 = 16 << 20;
 
 /// Whether a part of the kernel can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum ModulePresence {
     /// It is built in or loaded.
     There,
     /// It would be loaded when it is needed.
@@ -50,20 +50,20 @@ impl Modules {
     }
 
     /// Whether a module can be used.
-    pub fn presence(&self, module: &str) -> Presence {
+    pub fn presence(&self, module: &str) -> ModulePresence {
         let lists = |list: &Option<String>| {
             let list = list.as_deref().unwrap_or_default();
             list.lines().any(|line| is_of(line, module))
         };
         let loaded = self.root.join("sys/module").join(module);
         if fs::exists(loaded).unwrap_or(false) || lists(&self.built_in) {
-            Presence::There
+            ModulePresence::There
         } else if lists(&self.loadable) {
-            Presence::Loadable
+            ModulePresence::Loadable
         } else if self.built_in.is_some() && self.loadable.is_some() {
-            Presence::Missing
+            ModulePresence::Missing
         } else {
-            Presence::Unknown
+            ModulePresence::Unknown
         }
     }
 }
@@ -104,11 +104,11 @@ mod tests {
         let dependencies = "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/crc32c.ko\nkernel/net/netfilter/xt-set.ko:\n";
         fs::write(modules.join("modules.dep"), dependencies).unwrap();
         let known = Modules::below(root.path());
-        assert_eq!(unknown, Presence::Unknown);
-        assert_eq!(known.presence("veth"), Presence::There);
-        assert_eq!(known.presence("ip_vs"), Presence::Loadable);
-        assert_eq!(known.presence("xt_set"), Presence::Loadable);
-        assert_eq!(known.presence("dummy"), Presence::Missing);
-        assert_eq!(known.presence("crc32c"), Presence::Missing);
+        assert_eq!(unknown, ModulePresence::Unknown);
+        assert_eq!(known.presence("veth"), ModulePresence::There);
+        assert_eq!(known.presence("ip_vs"), ModulePresence::Loadable);
+        assert_eq!(known.presence("xt_set"), ModulePresence::Loadable);
+        assert_eq!(known.presence("dummy"), ModulePresence::Missing);
+        assert_eq!(known.presence("crc32c"), ModulePresence::Missing);
     }
 }

@@ -9,10 +9,8 @@ use super::printable;
 /// More of a command line is not read.
 const LONGEST_LINE: u64 = 4096;
 
-/// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
     pub pid: u32,
     /// The name it goes by, at most 15 bytes of it.
     pub name: String,
@@ -37,7 +35,7 @@ pub fn running() -> Vec<Process> {
     running
 }
 
-/// Those of them that have the network of this thread. Of other users' processes only the privileged can tell.
+/// Those of them that have the network of this thread. Seeing this of other users' processes requires privileges.
 pub fn of_this_network() -> Vec<Process> {
     let Ok(ours) = fs::read_link("/proc/thread-self/ns/net") else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Who listens on which port, as `/proc` tells it.
+//! Who listens on which port, as listed in `/proc`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,17 +11,15 @@ use super::processes;
 
 /// The kernel's number of the state in which a TCP socket waits for connections.
 const TCP_LISTEN: &str = "0A";
-/// The same for UDP: nobody is connected to it.
+/// The same for UDP: a socket without a peer.
 const UDP_OPEN: &str = "07";
 
 /// A socket that takes new connections, or packets from anyone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// Its protocol.
+pub struct ListeningSocket {
     pub protocol: Protocol,
     /// The address it is bound to; unspecified for all of them.
     pub address: IpAddr,
-    /// Its port.
     pub port: u16,
     /// The kernel's number for it, by which its process can be found.
     pub inode: u64,
@@ -31,7 +29,7 @@ pub struct Listener {
 ///
 /// # Errors
 /// If a list cannot be read. One of a family that the kernel does not have is left out.
-pub fn listeners() -> io::Result<Vec<Listener>> {
+pub fn listeners() -> io::Result<Vec<ListeningSocket>> {
     let mut found = Vec::new();
     for (file, protocol) in [
         ("tcp", Protocol::Tcp),
@@ -73,7 +71,7 @@ pub fn owners(inodes: &[u64]) -> HashMap<u64, String> {
     owners
 }
 
-fn parse(line: &str, protocol: Protocol) -> Option<Listener> {
+fn parse(line: &str, protocol: Protocol) -> Option<ListeningSocket> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let wanted = match protocol {
         Protocol::Tcp => TCP_LISTEN,
@@ -83,7 +81,7 @@ fn parse(line: &str, protocol: Protocol) -> Option<Listener> {
         return None;
     }
     let (address, port) = fields.get(1)?.split_once(':')?;
-    Some(Listener {
+    Some(ListeningSocket {
         protocol,
         address: parse_address(address)?,
         port: u16::from_str_radix(port, 16).ok()?,

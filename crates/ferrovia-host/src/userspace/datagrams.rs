@@ -21,7 +21,6 @@ const CONTROL: usize = 64;
 /// Where a datagram was sent to, which is where its answer must come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Local {
-    /// The address.
     pub(super) ip: IpAddr,
     /// The interface, for addresses that mean nothing without one; else zero.
     pub(super) interface: u32,
@@ -33,7 +32,7 @@ pub(super) struct Local {
 struct Control([u8; CONTROL]);
 
 /// Room for some datagrams, each with the address of a peer and a local address.
-pub(super) struct Batch {
+pub(super) struct DatagramBatch {
     room: Box<[u8]>,
     lens: Box<[usize]>,
     peers: Box<[libc::sockaddr_storage]>,
@@ -43,7 +42,7 @@ pub(super) struct Batch {
     headers: Box<[libc::mmsghdr]>,
 }
 
-impl Batch {
+impl DatagramBatch {
     pub(super) fn new(slots: usize) -> Self {
         // SAFETY: all zeroes is a valid value of these plain C structures.
         let (peer, vector, header) = unsafe { (zeroed(), zeroed(), zeroed()) };
@@ -117,7 +116,7 @@ impl Batch {
         }
     }
 
-    /// Where it was sent to, if the socket was told to say so.
+    /// Where it was sent to, if the socket reports it.
     pub(super) fn local(&self, slot: usize) -> Option<Local> {
         let control = &self.controls[slot].0[..self.control_lens[slot]];
         let (header, data) = control.split_at_checked(size_of::<libc::cmsghdr>())?;
@@ -168,7 +167,7 @@ impl Batch {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Writes the header of a slot anew: nothing is believed to be left of an earlier call.
+    /// Writes the header of a slot again: nothing is believed to be left of an earlier call.
     fn lay_out(&mut self, slot: usize, peer: Peer) {
         let start = slot * LONGEST;
         let data = &mut self.room[start..start + self.lens[slot]];

@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
 
 use super::service::Service;
-use super::shared::{Mailbox, Message, Shared, State};
+use super::shared::{EngineState, Mailbox, ServiceState, WorkerMessage};
 use super::sys::Epoll;
 use super::worker::Worker;
 use super::{Error, Protocol};
@@ -35,7 +35,7 @@ pub struct Options {
 /// The running engine. Dropped, it ends, and every connection with it.
 #[derive(Debug)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineState>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -60,7 +60,7 @@ impl Engine {
         let most_flows = options.most_flows.unwrap_or(limit / 2).min(1 << 16);
         let mailboxes = std::iter::repeat_with(Mailbox::new).take(count);
         let mailboxes: Result<_, _> = mailboxes.collect();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EngineState {
             threads: mailboxes.map_err(failed("open an event counter"))?,
             open: AtomicUsize::new(0),
             most_connections: options.most_connections.unwrap_or(limit / 2).max(1),
@@ -84,9 +84,9 @@ impl Engine {
         tracing::debug!(
             threads = count,
             descriptors,
-            most_connections = engine.shared.most_connections,
-            most_flows,
-            "Userspace proxy started"
+            maxConnections = engine.shared.most_connections,
+            maxFlows = most_flows,
+            "Started userspace proxy"
         );
         Ok(engine)
     }
@@ -95,7 +95,7 @@ impl Engine {
     pub fn service(&self, name: impl Into<String>, protocol: Protocol) -> Service {
         Service::new(
             self.shared.clone(),
-            Arc::new(State::new(name.into(), protocol, IDLE)),
+            Arc::new(ServiceState::new(name.into(), protocol, IDLE)),
         )
     }
 
@@ -123,10 +123,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.shared.tell_all(|| Message::Stop);
+        self.shared.tell_all(|| WorkerMessage::Stop);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("A thread of the userspace proxy had panicked");
+                tracing::error!("Thread of the userspace proxy panicked");
             }
         }
     }

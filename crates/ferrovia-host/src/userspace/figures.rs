@@ -11,7 +11,7 @@ pub const DIAL_BOUNDS: [u64; 9] = [
 
 /// Why a connection, an attempt at one, or a datagram failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
+pub enum ConnectFailure {
     /// The endpoint refused it.
     Refused,
     /// The endpoint did not answer in time.
@@ -26,11 +26,10 @@ pub enum Failure {
     Limit,
     /// It was cut off by one of the two sides.
     Reset,
-    /// Anything else.
     Other,
 }
 
-impl Failure {
+impl ConnectFailure {
     /// All of them, in the order of the figures.
     pub const ALL: [Self; 8] = [
         Self::Refused,
@@ -87,8 +86,8 @@ pub struct Figures {
     pub bytes_out: u64,
     /// Attempts after the first, on account of a failure.
     pub retries: u64,
-    /// Failures in the order of [`Failure::ALL`].
-    pub failures: [u64; Failure::ALL.len()],
+    /// Failures in the order of [`ConnectFailure::ALL`].
+    pub failures: [u64; ConnectFailure::ALL.len()],
     /// How many dials took how long: one bucket for each of [`DIAL_BOUNDS`], not counting those below, and one for the rest.
     pub dials: [u64; DIAL_BOUNDS.len() + 1],
     /// The time of all dials together, in microseconds.
@@ -97,25 +96,25 @@ pub struct Figures {
 
 impl Figures {
     /// How often something failed in this way.
-    pub fn failures(&self, failure: Failure) -> u64 {
+    pub fn failures(&self, failure: ConnectFailure) -> u64 {
         self.failures[failure as usize]
     }
 }
 
 /// The same, while it is counted. Every number is right by itself; a reader may see one of them before another.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct ServiceCounters {
     connections: AtomicU64,
     open: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     retries: AtomicU64,
-    failures: [AtomicU64; Failure::ALL.len()],
+    failures: [AtomicU64; ConnectFailure::ALL.len()],
     dials: [AtomicU64; DIAL_BOUNDS.len() + 1],
     dial_micros: AtomicU64,
 }
 
-impl Counters {
+impl ServiceCounters {
     pub(super) fn opened(&self) {
         add(&self.connections, 1);
         add(&self.open, 1);
@@ -138,7 +137,7 @@ impl Counters {
         add(&self.retries, 1);
     }
 
-    pub(super) fn failed(&self, failure: Failure) {
+    pub(super) fn failed(&self, failure: ConnectFailure) {
         add(&self.failures[failure as usize], 1);
     }
 
@@ -174,19 +173,19 @@ mod tests {
 
     #[test]
     fn failures_have_their_own_places() {
-        let counters = Counters::default();
-        for (times, failure) in Failure::ALL.into_iter().enumerate() {
+        let counters = ServiceCounters::default();
+        for (times, failure) in ConnectFailure::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| counters.failed(failure));
         }
         let figures = counters.read();
-        for (times, failure) in Failure::ALL.into_iter().enumerate() {
+        for (times, failure) in ConnectFailure::ALL.into_iter().enumerate() {
             assert_eq!(figures.failures(failure), times as u64, "{failure:?}");
         }
     }
 
     #[test]
     fn a_bound_belongs_to_its_bucket() {
-        let counters = Counters::default();
+        let counters = ServiceCounters::default();
         for micros in [100, 101, 2_000_000, 2_000_001] {
             counters.dialled(Duration::from_micros(micros));
         }

@@ -1,4 +1,4 @@
-//! Clients that are told apart by their address where they call: who is turned away, and whom another service port carries.
+//! Clients that are distinguished by their address where they call: who is turned away, and whom another service port carries.
 //!
 //! Asked for each connection that is accepted and each new flow of datagrams, so changes hold for these and no others.
 
@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex};
 use ipnet::IpNet;
 
 use super::service::Service;
-use super::shared::State;
+use super::shared::ServiceState;
 use crate::locked;
 
 /// What holds for the clients of one listener.
 #[derive(Clone, Debug)]
 pub struct Gate {
     allowed: Vec<Sources>,
-    elsewhere: Option<(Sources, Arc<State>)>,
+    elsewhere: Option<(Sources, Arc<ServiceState>)>,
 }
 
-/// Clients, told by their address.
+/// Clients, distinguished by their address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
     /// The ranges they are in.
@@ -37,13 +37,13 @@ impl Gate {
         }
     }
 
-    /// Who carries a client that called this address: the service port whose listener it is, or another one; nobody if it is not allowed.
+    /// The service port that serves a client of this address: that of the listener, or another one; none if the client is not allowed.
     fn carrier<'a>(
         &'a self,
         client: IpAddr,
         called: IpAddr,
-        own: &'a Arc<State>,
-    ) -> Option<&'a Arc<State>> {
+        own: &'a Arc<ServiceState>,
+    ) -> Option<&'a Arc<ServiceState>> {
         let is_allowed = (self.allowed.iter()).all(|sources| sources.have(client, called));
         let carrier = match &self.elsewhere {
             Some((sources, other)) if sources.have(client, called) => other,
@@ -82,8 +82,12 @@ impl Gateway {
         *locked(&self.gate) = gate;
     }
 
-    /// Who carries a client; nobody if it is not let in.
-    pub(super) fn admit(&self, client: IpAddr, own: &Arc<State>) -> Option<Arc<State>> {
+    /// The service port that serves a client; none if the client is not allowed.
+    pub(super) fn admit(
+        &self,
+        client: IpAddr,
+        own: &Arc<ServiceState>,
+    ) -> Option<Arc<ServiceState>> {
         match &*locked(&self.gate) {
             None => Some(Arc::clone(own)),
             Some(gate) => gate.carrier(client, self.address, own).cloned(),
@@ -105,9 +109,9 @@ mod tests {
         Sources { nets, itself }
     }
 
-    fn state(name: &str) -> Arc<State> {
+    fn state(name: &str) -> Arc<ServiceState> {
         let idle = Duration::from_secs(1);
-        Arc::new(State::new(name.to_owned(), Protocol::Tcp, idle))
+        Arc::new(ServiceState::new(name.to_owned(), Protocol::Tcp, idle))
     }
 
     /// The names of those who carry some clients.
@@ -118,12 +122,12 @@ mod tests {
             .iter()
             .map(|client| gateway.admit((*client).into(), &own));
         admitted
-            .map(|carrier| carrier.map_or("nobody".to_owned(), |state| state.name.clone()))
+            .map(|carrier| carrier.map_or("none".to_owned(), |state| state.name.clone()))
             .collect()
     }
 
     #[test]
-    fn clients_are_told_apart() {
+    fn gate_distinguishes_clients_by_address() {
         let clients = [[192, 0, 2, 7], [10, 244, 1, 5], [10, 9, 9, 9], CALLED];
         assert_eq!(carriers(None, &clients), ["own"; 4]);
         let gate = |allowed: &[Sources], elsewhere: Option<Sources>| {
@@ -136,7 +140,7 @@ mod tests {
         let pods = || sources(&["10.244.0.0/16"], true);
         assert_eq!(
             carriers(gate(&[tens()], None), &clients),
-            ["nobody", "own", "own", "own"]
+            ["none", "own", "own", "own"]
         );
         assert_eq!(
             carriers(gate(&[], Some(pods())), &clients),
@@ -144,13 +148,13 @@ mod tests {
         );
         assert_eq!(
             carriers(gate(&[tens(), pods()], None), &clients),
-            ["nobody", "own", "nobody", "own"]
+            ["none", "own", "none", "own"]
         );
         // That a range has the address that is called says nothing of this machine.
         let balancers = sources(&["203.0.113.0/24", "10.9.0.0/16"], false);
         assert_eq!(
             carriers(gate(&[balancers], Some(pods())), &clients),
-            ["nobody", "nobody", "own", "nobody"]
+            ["none", "none", "own", "none"]
         );
     }
 }

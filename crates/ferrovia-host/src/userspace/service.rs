@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::gate::{Gate, Gateway};
-use super::shared::{Choice, ListenerId, Message, Port, Shared, State, Target};
+use super::shared::{
+    EndpointChoice, EngineState, ListenerId, ServiceState, Target, ThreadListener, WorkerMessage,
+};
 use super::socket::{self, Listen, Opened};
 use super::{Error, Figures, Protocol};
 use crate::locked;
@@ -19,7 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Where connections are carried to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its address.
     pub address: SocketAddr,
     /// How often it is chosen, compared with the others; never with weight zero.
     pub weight: u16,
@@ -40,7 +41,6 @@ impl From<SocketAddr> for Endpoint {
 /// What was counted for an endpoint of a service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointFigures {
-    /// The endpoint's address.
     pub address: SocketAddr,
     /// The figures, since it became an endpoint.
     pub figures: Figures,
@@ -49,20 +49,20 @@ pub struct EndpointFigures {
 /// A service port: listeners that share endpoints. Dropped, its listeners are closed; connections go on until they end by themselves.
 #[derive(Debug)]
 pub struct Service {
-    shared: Arc<Shared>,
-    state: Arc<State>,
-    listeners: Mutex<HashMap<SocketAddr, Listener>>,
+    shared: Arc<EngineState>,
+    state: Arc<ServiceState>,
+    listeners: Mutex<HashMap<SocketAddr, ServiceListener>>,
 }
 
 /// A listener that is open.
 #[derive(Debug)]
-struct Listener {
+struct ServiceListener {
     id: ListenerId,
     gateway: Arc<Gateway>,
 }
 
 impl Service {
-    pub(super) fn new(shared: Arc<Shared>, state: Arc<State>) -> Self {
+    pub(super) fn new(shared: Arc<EngineState>, state: Arc<ServiceState>) -> Self {
         Self {
             shared,
             state,
@@ -71,7 +71,7 @@ impl Service {
     }
 
     /// The service port as the threads see it.
-    pub(super) fn state(&self) -> Arc<State> {
+    pub(super) fn state(&self) -> Arc<ServiceState> {
         Arc::clone(&self.state)
     }
 
@@ -109,17 +109,18 @@ impl Service {
         let gateway = Arc::new(Gateway::new(address.ip(), gate));
         match opened {
             Opened::Tcp(socket) => {
-                let port = Arc::new(Port {
+                let port = Arc::new(ThreadListener {
                     id,
                     service: service.clone(),
                     socket,
                     gateway: gateway.clone(),
                 });
-                self.shared.tell_all(|| Message::ListenTcp(port.clone()));
+                self.shared
+                    .tell_all(|| WorkerMessage::ListenTcp(port.clone()));
             }
             Opened::Udp(sockets) => {
                 for (thread, socket) in self.shared.threads.iter().zip(sockets) {
-                    thread.post(Message::ListenUdp(Port {
+                    thread.post(WorkerMessage::ListenUdp(ThreadListener {
                         id,
                         service: service.clone(),
                         socket,
@@ -128,11 +129,11 @@ impl Service {
                 }
             }
         }
-        locked(&self.listeners).insert(address, Listener { id, gateway });
+        locked(&self.listeners).insert(address, ServiceListener { id, gateway });
         Ok(address)
     }
 
-    /// Replaces what holds for the clients of a listener; says whether there is one. Those that are connected stay.
+    /// Replaces what holds for the clients of a listener; returns whether there is one. Those that are connected stay.
     pub fn set_gate(&self, address: SocketAddr, gate: Option<Gate>) -> bool {
         let listeners = locked(&self.listeners);
         let listener = listeners.get(&address);
@@ -142,8 +143,8 @@ impl Service {
         listener.is_some()
     }
 
-    /// Closes a listener; says whether there was one. When this returns the port is free, save that a program that is being started this
-    /// very moment has copies of all descriptors, and those of UDP sockets count. Connections go on; flows of datagrams end, for nobody could
+    /// Closes a listener; returns whether there was one. When this returns the port is free, save that a program that is being started this
+    /// very moment has copies of all descriptors, and those of UDP sockets count. Connections go on; flows of datagrams end, because nothing could
     /// answer their clients any more.
     pub fn unlisten(&self, address: SocketAddr) -> bool {
         let listener = locked(&self.listeners).remove(&address);
@@ -191,7 +192,7 @@ impl Service {
             target.set_local(endpoint.is_local);
             choice.endpoints.push(target);
         }
-        let Choice {
+        let EndpointChoice {
             balancer,
             endpoints,
         } = &mut *choice;
@@ -201,14 +202,14 @@ impl Service {
     }
 
     fn retire(&self, gone: &[Arc<Target>], drain: Option<Duration>) {
-        // A time too far to be told is none.
+        // A deadline that cannot be represented means no deadline.
         let cut_at = drain.and_then(|drain| Instant::now().checked_add(drain));
         for target in gone {
             target.retire(cut_at.map(|at| self.shared.micros(at)));
         }
         match (self.state.protocol, cut_at) {
-            (Protocol::Udp, _) => self.shared.tell_all(|| Message::DropFlows),
-            (Protocol::Tcp, Some(at)) => self.shared.tell_all(|| Message::CutAt(at)),
+            (Protocol::Udp, _) => self.shared.tell_all(|| WorkerMessage::DropFlows),
+            (Protocol::Tcp, Some(at)) => self.shared.tell_all(|| WorkerMessage::CutAt(at)),
             (Protocol::Tcp, None) => {}
         }
     }
@@ -226,12 +227,13 @@ impl Service {
         }
         let (done, all_done) = mpsc::channel();
         for id in ids {
-            self.shared.tell_all(|| Message::Close(*id, done.clone()));
+            self.shared
+                .tell_all(|| WorkerMessage::Close(*id, done.clone()));
         }
         drop(done);
-        // Nobody sends anything: that the last sender is gone is the news.
+        // Nothing is ever sent: the receiver waits until the last sender is dropped.
         if all_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            tracing::error!(service = %self.state.name, "A listener was not closed in time");
+            tracing::error!(service = %self.state.name, "Failed to close a listener in time");
         }
     }
 }

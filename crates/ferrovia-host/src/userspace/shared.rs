@@ -10,18 +10,18 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::figures::Counters;
+use super::figures::ServiceCounters;
 use super::gate::Gateway;
-use super::{Failure, Protocol, sys};
+use super::{ConnectFailure, Protocol, sys};
 use crate::balance::Balancer;
 use crate::locked;
 
-/// Names a listener, for ever.
+/// Names a listener, forever.
 pub(super) type ListenerId = u64;
 
 /// What all threads and callers see.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct EngineState {
     pub(super) threads: Vec<Mailbox>,
     /// Connections that are open, of all threads.
     pub(super) open: AtomicUsize,
@@ -32,9 +32,9 @@ pub(super) struct Shared {
     pub(super) next_id: AtomicU64,
 }
 
-impl Shared {
-    /// Tells every thread the same.
-    pub(super) fn tell_all(&self, mut message: impl FnMut() -> Message) {
+impl EngineState {
+    /// Sends the same message to every thread.
+    pub(super) fn tell_all(&self, mut message: impl FnMut() -> WorkerMessage) {
         for thread in &self.threads {
             thread.post(message());
         }
@@ -53,13 +53,13 @@ const NEVER: u64 = u64::MAX;
 /// No flow is kept longer without datagrams, in milliseconds: a year, which can be added to any time.
 const LONGEST_IDLE: u64 = 365 * 24 * 3_600_000;
 
-/// What a thread is told.
+/// A message to a worker thread.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum WorkerMessage {
     /// Accept connections here.
-    ListenTcp(Arc<Port<TcpListener>>),
+    ListenTcp(Arc<ThreadListener<TcpListener>>),
     /// Serve datagrams that come here.
-    ListenUdp(Port<UdpSocket>),
+    ListenUdp(ThreadListener<UdpSocket>),
     /// Close a listener. The sender is dropped once that is done.
     Close(ListenerId, Sender<()>),
     /// Carry a connection that another thread accepted.
@@ -68,25 +68,24 @@ pub(super) enum Message {
     DropFlows,
     /// At this time, look for connections whose time is over.
     CutAt(Instant),
-    /// End.
     Stop,
 }
 
 /// A socket that listens for a service port.
 #[derive(Debug)]
-pub(super) struct Port<S> {
+pub(super) struct ThreadListener<S> {
     pub(super) id: ListenerId,
-    pub(super) service: Arc<State>,
+    pub(super) service: Arc<ServiceState>,
     pub(super) socket: S,
     pub(super) gateway: Arc<Gateway>,
 }
 
-impl<S> Port<S> {
-    /// Who carries a client that called here; nobody, and that is counted, if it is not let in.
-    pub(super) fn admit(&self, client: IpAddr) -> Option<Arc<State>> {
+impl<S> ThreadListener<S> {
+    /// The service port that serves a client of this listener; none, which is counted, if the client is not allowed.
+    pub(super) fn admit(&self, client: IpAddr) -> Option<Arc<ServiceState>> {
         let carrier = self.gateway.admit(client, &self.service);
         if carrier.is_none() {
-            self.service.counters.failed(Failure::NotAllowed);
+            self.service.counters.failed(ConnectFailure::NotAllowed);
         }
         carrier
     }
@@ -97,14 +96,14 @@ impl<S> Port<S> {
 pub(super) struct Accepted {
     pub(super) stream: TcpStream,
     pub(super) client: SocketAddr,
-    pub(super) service: Arc<State>,
+    pub(super) service: Arc<ServiceState>,
 }
 
 /// What waits for a thread, and how busy it is.
 #[derive(Debug)]
 pub(super) struct Mailbox {
-    /// Nothing once the thread has ended, so that nobody waits for what it will not do.
-    messages: Mutex<Option<Vec<Message>>>,
+    /// Does nothing once the thread has exited, so that no caller waits for it.
+    messages: Mutex<Option<Vec<WorkerMessage>>>,
     counter: File,
     /// Connections this thread carries.
     pub(super) open: AtomicUsize,
@@ -119,7 +118,7 @@ impl Mailbox {
         })
     }
 
-    pub(super) fn post(&self, message: Message) {
+    pub(super) fn post(&self, message: WorkerMessage) {
         let mut messages = locked(&self.messages);
         let Some(waiting) = messages.as_mut() else {
             return;
@@ -133,7 +132,7 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn fetch(&self) -> Vec<Message> {
+    pub(super) fn fetch(&self) -> Vec<WorkerMessage> {
         let mut number = [0; 8];
         // Nothing to read means that it was read before.
         let _ = (&self.counter).read(&mut number);
@@ -156,27 +155,27 @@ impl Mailbox {
 
 /// A service port, as the threads see it.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ServiceState {
     pub(super) name: String,
     pub(super) protocol: Protocol,
-    pub(super) counters: Counters,
-    pub(super) choice: Mutex<Choice>,
+    pub(super) counters: ServiceCounters,
+    pub(super) choice: Mutex<EndpointChoice>,
     idle_millis: AtomicU64,
 }
 
 /// Its endpoints, in the order the balancer knows them by.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
+pub(super) struct EndpointChoice {
     pub(super) balancer: Balancer,
     pub(super) endpoints: Vec<Arc<Target>>,
 }
 
-impl State {
+impl ServiceState {
     pub(super) fn new(name: String, protocol: Protocol, idle: Duration) -> Self {
         let state = Self {
             name,
             protocol,
-            counters: Counters::default(),
+            counters: ServiceCounters::default(),
             choice: Mutex::default(),
             idle_millis: AtomicU64::new(0),
         };
@@ -217,7 +216,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) address: SocketAddr,
-    pub(super) counters: Counters,
+    pub(super) counters: ServiceCounters,
     is_local: AtomicBool,
     /// From when on its connections are cut off: it has gone.
     cut_at: AtomicU64,
@@ -228,7 +227,7 @@ impl Target {
     pub(super) fn new(address: SocketAddr) -> Self {
         Self {
             address,
-            counters: Counters::default(),
+            counters: ServiceCounters::default(),
             is_local: AtomicBool::new(false),
             cut_at: AtomicU64::new(NEVER),
             gone: AtomicBool::new(false),

@@ -1,16 +1,16 @@
-//! Things that come and go, each under a number that is not given again soon: what an event of the kernel is told apart by.
+//! Things that come and go, each under a number that is not given again soon: what an event of the kernel is distinguished by.
 
 /// Names one thing in a [`Slab`]. Once the thing is gone the name means nothing, although its place may be taken by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct SlabKey {
     index: u32,
     generation: u32,
 }
 
-/// Generations count to here and start anew: three bits of a token stay free for its kind.
+/// Generations count to here and start again: three bits of a token stay free for its kind.
 const GENERATIONS: u32 = 1 << 29;
 
-impl Key {
+impl SlabKey {
     /// As a number below 2⁶¹.
     pub(super) fn pack(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -28,12 +28,12 @@ impl Key {
 /// Things of one kind, in places that are used again.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    places: Vec<Place<T>>,
+    places: Vec<SlabEntry<T>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct SlabEntry<T> {
     generation: u32,
     thing: Option<T>,
 }
@@ -52,16 +52,16 @@ impl<T> Slab<T> {
     }
 
     /// Puts a thing in.
-    pub(super) fn insert(&mut self, thing: T) -> Key {
+    pub(super) fn insert(&mut self, thing: T) -> SlabKey {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place {
+            self.places.push(SlabEntry {
                 generation: 0,
                 thing: None,
             });
             (self.places.len() - 1) as u32
         });
         let place = &mut self.places[index as usize];
-        let key = Key {
+        let key = SlabKey {
             index,
             generation: place.generation,
         };
@@ -69,7 +69,7 @@ impl<T> Slab<T> {
         key
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
+    pub(super) fn get(&self, key: SlabKey) -> Option<&T> {
         let place = self.places.get(key.index as usize)?;
         place
             .thing
@@ -77,7 +77,7 @@ impl<T> Slab<T> {
             .filter(|_| place.generation == key.generation)
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         let generation = place.generation;
         place
@@ -87,7 +87,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes a thing out.
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(super) fn remove(&mut self, key: SlabKey) -> Option<T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation != key.generation {
             return None;
@@ -99,11 +99,11 @@ impl<T> Slab<T> {
     }
 
     /// The keys of those that meet a condition.
-    pub(super) fn keys_where(&self, condition: impl Fn(&T) -> bool) -> Vec<Key> {
+    pub(super) fn keys_where(&self, condition: impl Fn(&T) -> bool) -> Vec<SlabKey> {
         let places = self.places.iter().enumerate();
         let meets = places.filter(|(_, place)| place.thing.as_ref().is_some_and(&condition));
         meets
-            .map(|(index, place)| Key {
+            .map(|(index, place)| SlabKey {
                 index: index as u32,
                 generation: place.generation,
             })
@@ -132,7 +132,7 @@ mod tests {
         let mut slab = Slab::new();
         for round in 0..3 {
             let key = slab.insert(round);
-            assert_eq!(Key::unpack(key.pack()), key);
+            assert_eq!(SlabKey::unpack(key.pack()), key);
             assert!(key.pack() < 1 << 61);
             slab.remove(key);
         }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn keys_are_found_by_condition() {
         let mut slab = Slab::new();
-        let keys: Vec<Key> = (0..4).map(|number| slab.insert(number)).collect();
+        let keys: Vec<SlabKey> = (0..4).map(|number| slab.insert(number)).collect();
         slab.remove(keys[2]);
         assert_eq!(slab.keys_where(|number| number % 2 == 0), [keys[0]]);
     }

@@ -16,8 +16,8 @@ use crate::privileges;
 const BACKLOG: i32 = 4096;
 /// Room for datagrams that arrive while we are busy. Taken only by what waits.
 const RECEIVE_ROOM: i32 = 4 << 20;
-/// A peer that vanished without a word is asked for after so long, and given up some ten minutes later, so that its connection is not kept
-/// for ever.
+/// A peer that vanished silently is asked for after so long, and given up some ten minutes later, so that its connection is not kept
+/// forever.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(120));
 /// How fast to send where no network is on the way: as fast as the receiver reads. What the node is set to may be made for long ways; one that
 /// paces what it sends by timers (bbr) costs a fifth of a big stream. This one paces nothing, is in every kernel, and anyone may use it.
@@ -27,7 +27,6 @@ const WITHOUT_NETWORK: &[u8] = b"reno";
 /// last ones, and health checks, the API server's connections and the kernel's sockets could not be opened any more.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// Where to listen.
 #[derive(Debug)]
 pub enum Address {
     /// At this address; port 0 leaves the port to the system.
@@ -38,7 +37,7 @@ pub enum Address {
 
 /// Whether the address must be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Presence {
+pub enum AddressPresence {
     /// On this machine, now.
     #[default]
     Here,
@@ -49,10 +48,9 @@ pub enum Presence {
 /// A listener to be opened.
 #[derive(Debug)]
 pub struct Listen {
-    /// Where.
     pub address: Address,
     /// Whether the address must be there.
-    pub presence: Presence,
+    pub presence: AddressPresence,
     /// What holds for its clients; without one, all are let in.
     pub gate: Option<Gate>,
 }
@@ -61,7 +59,7 @@ impl From<SocketAddr> for Listen {
     fn from(address: SocketAddr) -> Self {
         Self {
             address: Address::At(address),
-            presence: Presence::Here,
+            presence: AddressPresence::Here,
             gate: None,
         }
     }
@@ -139,7 +137,7 @@ pub(super) fn complete_handshake(stream: &TcpStream) {
     let _ = sys::set_option(stream, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1);
 }
 
-/// A socket that sends to, and hears from, this endpoint only.
+/// A socket connected to this endpoint.
 pub(super) fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let kind = Type::DGRAM.nonblocking();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
@@ -147,10 +145,10 @@ pub(super) fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Has a listener hear nobody from now on, by making itself its only peer: what others send to its port is refused. To be done before it is closed,
+/// Makes a listener receive nothing from now on by connecting it to itself: what clients send to its port is refused. To be done before it is closed,
 /// because a program that is just being started has a copy of every descriptor, and would keep the socket hearing for that long.
 pub(super) fn deafen(listener: &UdpSocket) {
-    // That it fails, its address being gone already, changes little: it hears nobody without one.
+    // That it fails, its address being gone already, changes little: it receives nothing without one.
     let _ = listener.local_addr().and_then(|own| listener.connect(own));
 }
 
@@ -180,7 +178,10 @@ impl Failed {
     }
 }
 
-fn listen_tcp(address: SocketAddr, presence: Presence) -> Result<(Opened, SocketAddr), Failed> {
+fn listen_tcp(
+    address: SocketAddr,
+    presence: AddressPresence,
+) -> Result<(Opened, SocketAddr), Failed> {
     let socket = unbound(address, Type::STREAM, presence)?;
     // Connections of an earlier process that linger must not keep us from listening. A listener still does.
     socket
@@ -214,7 +215,7 @@ fn start_listening(socket: Socket) -> Result<(Opened, SocketAddr), Failed> {
 
 fn listen_udp(
     address: SocketAddr,
-    presence: Presence,
+    presence: AddressPresence,
     threads: usize,
 ) -> Result<(Opened, SocketAddr), Failed> {
     let share = |socket: &Socket| {
@@ -222,7 +223,7 @@ fn listen_udp(
             .set_reuse_port(true)
             .map_err(|error| Failed("share its port between threads", error))
     };
-    // The first is bound without sharing, so that a port someone else would share with us counts as taken.
+    // The first is bound without sharing, so that a port another process would share with us counts as taken.
     let first = bind_udp(address, presence, |_| Ok(()))?;
     let address = local_address(&first)?;
     share(&first)?;
@@ -235,7 +236,7 @@ fn listen_udp(
 
 fn bind_udp(
     address: SocketAddr,
-    presence: Presence,
+    presence: AddressPresence,
     prepare: impl FnOnce(&Socket) -> Result<(), Failed>,
 ) -> Result<Socket, Failed> {
     let socket = unbound(address, Type::DGRAM, presence)?;
@@ -249,7 +250,7 @@ fn bind_udp(
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
         };
         sys::set_option(&socket, level, name, 1)
-            .map_err(|error| Failed("have it tell where datagrams were sent to", error))?;
+            .map_err(|error| Failed("enable the destination address of datagrams", error))?;
     }
     socket
         .bind(&address.into())
@@ -257,7 +258,7 @@ fn bind_udp(
     Ok(socket)
 }
 
-fn unbound(address: SocketAddr, kind: Type, presence: Presence) -> Result<Socket, Failed> {
+fn unbound(address: SocketAddr, kind: Type, presence: AddressPresence) -> Result<Socket, Failed> {
     let socket = Socket::new(Domain::for_address(address), kind.nonblocking(), None)
         .and_then(refuse_reserved_descriptor)
         .map_err(|error| Failed("open a socket", error))?;
@@ -267,7 +268,7 @@ fn unbound(address: SocketAddr, kind: Type, presence: Presence) -> Result<Socket
             .set_only_v6(true)
             .map_err(|error| Failed("keep it to its family", error))?;
     }
-    if presence == Presence::Here {
+    if presence == AddressPresence::Here {
         return Ok(socket);
     }
     let (level, option) = match address {
@@ -312,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deaf_listener_refuses_though_somebody_has_a_copy() {
+    fn silenced_listener_refuses_even_if_another_process_has_a_copy() {
         for loopback in ["127.0.0.1:0", "[::1]:0"] {
             let listener = UdpSocket::bind(loopback).unwrap();
             let address = listener.local_addr().unwrap();

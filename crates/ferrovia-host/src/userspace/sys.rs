@@ -22,8 +22,8 @@ const EVENTS: usize = 256;
 
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watch {
-    /// Both directions, told once for each change: a connection's way of life, without a system call to change what is asked.
+pub(super) enum EpollInterest {
+    /// Both directions, edge-triggered: for connections, without a system call to change the interest.
     Edges,
     /// While there is something to read.
     Readable,
@@ -42,11 +42,13 @@ impl Epoll {
     }
 
     /// Watches a descriptor; its events carry the token. A descriptor that is closed leaves by itself.
-    pub(super) fn add(&self, fd: impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
+    pub(super) fn add(&self, fd: impl AsFd, token: u64, watch: EpollInterest) -> io::Result<()> {
         let events = match watch {
-            Watch::Edges => libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET,
-            Watch::Readable => libc::EPOLLIN,
-            Watch::ReadableByOne => libc::EPOLLIN | libc::EPOLLEXCLUSIVE,
+            EpollInterest::Edges => {
+                libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET
+            }
+            EpollInterest::Readable => libc::EPOLLIN,
+            EpollInterest::ReadableByOne => libc::EPOLLIN | libc::EPOLLEXCLUSIVE,
         };
         let mut event = libc::epoll_event {
             events: events.cast_unsigned(),
@@ -75,7 +77,7 @@ impl Epoll {
             c_int::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
         });
         let room = c_int::try_from(EVENTS).unwrap_or(c_int::MAX);
-        // SAFETY: the array has room for as many events as the call is told.
+        // SAFETY: the array has room for as many events as are passed to the call.
         let count =
             unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.list.as_mut_ptr(), room, limit) };
         events.len = 0;
@@ -208,7 +210,7 @@ pub(super) fn set_option(
 
 fn owned(fd: c_int) -> io::Result<OwnedFd> {
     checked(fd)?;
-    // SAFETY: callers pass a descriptor that a system call just opened, which belongs to nobody else.
+    // SAFETY: callers pass a descriptor that a system call just opened, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

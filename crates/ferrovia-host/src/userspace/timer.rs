@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_as_told_makes_progress() {
+    fn sleeping_until_the_next_deadline_makes_progress() {
         let start = Instant::now();
         let mut wheel = Wheel::new(start);
         let at = start + Duration::from_millis(12345);

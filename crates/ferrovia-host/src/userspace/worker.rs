@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::shared::{Mailbox, Message, Shared};
-use super::slab::Key;
-use super::sys::{Epoll, Events, Ready, Watch};
+use super::shared::{EngineState, Mailbox, WorkerMessage};
+use super::slab::SlabKey;
+use super::sys::{Epoll, EpollInterest, Events, Ready};
 use super::tcp::Tcp;
 use super::timer::Wheel;
 use super::udp::Udp;
@@ -13,18 +13,17 @@ use super::udp::Udp;
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// There are messages.
     Messages,
     /// A TCP listener has connections.
-    Listener(Key),
+    Listener(SlabKey),
     /// The client's side of a connection.
-    Client(Key),
+    Client(SlabKey),
     /// The endpoint's side of a connection.
-    Upstream(Key),
+    Upstream(SlabKey),
     /// A UDP listener has datagrams.
-    Port(Key),
+    UdpListener(SlabKey),
     /// An endpoint answered a flow.
-    Flow(Key),
+    Flow(SlabKey),
 }
 
 impl Token {
@@ -34,19 +33,19 @@ impl Token {
             Self::Listener(key) => (1, key.pack()),
             Self::Client(key) => (2, key.pack()),
             Self::Upstream(key) => (3, key.pack()),
-            Self::Port(key) => (4, key.pack()),
+            Self::UdpListener(key) => (4, key.pack()),
             Self::Flow(key) => (5, key.pack()),
         };
         kind << 61 | key
     }
 
     fn unpack(number: u64) -> Self {
-        let key = Key::unpack(number);
+        let key = SlabKey::unpack(number);
         match number >> 61 {
             1 => Self::Listener(key),
             2 => Self::Client(key),
             3 => Self::Upstream(key),
-            4 => Self::Port(key),
+            4 => Self::UdpListener(key),
             5 => Self::Flow(key),
             _ => Self::Messages,
         }
@@ -57,11 +56,11 @@ impl Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// An attempt at dialling, by its number, has had its time.
-    Dial(Key, u8),
+    Dial(SlabKey, u8),
     /// A listener that was paused may accept again.
-    Resume(Key),
+    Resume(SlabKey),
     /// A flow may have been silent for too long.
-    Flow(Key),
+    Flow(SlabKey),
     /// Sockets that flows have no more use for may have been kept for long enough.
     Spares,
     /// Connections of endpoints that have gone may have to be cut.
@@ -69,36 +68,34 @@ pub(super) enum Due {
 }
 
 /// What all parts of a thread use.
-pub(super) struct Context {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct WorkerContext {
+    pub(super) shared: Arc<EngineState>,
     pub(super) epoll: Epoll,
     pub(super) timers: Wheel<Due>,
     /// The time when the present events were fetched; the clock is asked once for all of them.
     pub(super) now: Instant,
-    /// Which thread this is.
     pub(super) index: usize,
 }
 
-impl Context {
+impl WorkerContext {
     /// What others see of this thread.
     pub(super) fn mailbox(&self) -> &Mailbox {
         &self.shared.threads[self.index]
     }
 }
 
-/// The thread.
 pub(super) struct Worker {
-    context: Context,
+    context: WorkerContext,
     tcp: Tcp,
     udp: Udp,
     stopping: bool,
 }
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, epoll: Epoll, index: usize) -> Self {
+    pub(super) fn new(shared: Arc<EngineState>, epoll: Epoll, index: usize) -> Self {
         let now = Instant::now();
         let most_flows = shared.most_flows_each;
-        let context = Context {
+        let context = WorkerContext {
             shared,
             epoll,
             timers: Wheel::new(now),
@@ -113,12 +110,16 @@ impl Worker {
         }
     }
 
-    /// Works until told to stop.
+    /// Runs until it receives [`WorkerMessage::Stop`].
     pub(super) fn run(mut self) {
         let token = Token::Messages.pack();
         let counter = self.context.mailbox().counter();
-        if let Err(error) = self.context.epoll.add(counter, token, Watch::Readable) {
-            tracing::error!(%error, "A thread of the userspace proxy cannot hear of changes; it ends");
+        if let Err(error) = self
+            .context
+            .epoll
+            .add(counter, token, EpollInterest::Readable)
+        {
+            tracing::error!(err = %error, "Failed to watch for changes; stopping a thread of the userspace proxy");
             self.stopping = true;
         }
         let mut events = Events::new();
@@ -126,7 +127,7 @@ impl Worker {
         while !self.stopping {
             let limit = self.patience();
             if let Err(error) = self.context.epoll.wait(&mut events, limit) {
-                tracing::error!(%error, "A thread of the userspace proxy cannot wait for events; it ends");
+                tracing::error!(err = %error, "Failed to wait for events; stopping a thread of the userspace proxy");
                 break;
             }
             self.context.now = Instant::now();
@@ -164,26 +165,26 @@ impl Worker {
             Token::Listener(key) => self.tcp.accept(context, key),
             Token::Client(key) => self.tcp.on_client(context, key, ready),
             Token::Upstream(key) => self.tcp.on_upstream(context, key, ready),
-            Token::Port(key) => self.udp.on_port(context, key),
+            Token::UdpListener(key) => self.udp.on_port(context, key),
             Token::Flow(key) => self.udp.on_flow(context, key),
         }
     }
 
-    fn on_message(&mut self, message: Message) {
+    fn on_message(&mut self, message: WorkerMessage) {
         let context = &mut self.context;
         match message {
-            Message::ListenTcp(port) => self.tcp.listen(context, port),
-            Message::ListenUdp(port) => self.udp.listen(context, port),
-            Message::Close(id, _done) => {
+            WorkerMessage::ListenTcp(port) => self.tcp.listen(context, port),
+            WorkerMessage::ListenUdp(port) => self.udp.listen(context, port),
+            WorkerMessage::Close(id, _done) => {
                 // Datagrams that were answered go out before their socket goes.
                 self.udp.flush();
                 self.tcp.close(context, id);
                 self.udp.close(id);
             }
-            Message::Carry(accepted) => self.tcp.carry(context, accepted),
-            Message::DropFlows => self.udp.drop_gone(),
-            Message::CutAt(at) => context.timers.set(at, Due::Cut),
-            Message::Stop => self.stopping = true,
+            WorkerMessage::Carry(accepted) => self.tcp.carry(context, accepted),
+            WorkerMessage::DropFlows => self.udp.drop_gone(),
+            WorkerMessage::CutAt(at) => context.timers.set(at, Due::Cut),
+            WorkerMessage::Stop => self.stopping = true,
         }
     }
 
@@ -214,7 +215,7 @@ mod tests {
             Token::Listener(key),
             Token::Client(key),
             Token::Upstream(key),
-            Token::Port(key),
+            Token::UdpListener(key),
             Token::Flow(key),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);

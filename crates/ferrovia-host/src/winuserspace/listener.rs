@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ferrovia_core::model::Protocol;
 
-use super::service::Service;
+use super::service::WindowsService;
 use super::{tcp, udp};
 
 /// How long a thread may take to end. It does so at once, unless calling it does not reach it.
@@ -23,16 +23,16 @@ const STACK: usize = 256 << 10;
 pub(super) struct Listener {
     at: SocketAddr,
     protocol: Protocol,
-    end: End,
+    end: StopFlag,
     /// Nothing ever comes, and from the thread's end on nothing can.
     thread: Receiver<()>,
 }
 
-/// Tells the threads of a listener that it is to end.
+/// Makes the threads of a listener stop.
 #[derive(Clone, Debug, Default)]
-pub(super) struct End(Arc<AtomicBool>);
+pub(super) struct StopFlag(Arc<AtomicBool>);
 
-impl End {
+impl StopFlag {
     pub(super) fn has_come(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -43,15 +43,15 @@ impl Listener {
     pub(super) fn open(
         protocol: Protocol,
         at: SocketAddr,
-        service: Arc<Service>,
+        service: Arc<WindowsService>,
     ) -> io::Result<Self> {
-        let end = End::default();
-        let (told, (alive, thread)) = (end.clone(), mpsc::channel());
+        let end = StopFlag::default();
+        let (stop, (alive, thread)) = (end.clone(), mpsc::channel());
         match protocol {
             Protocol::Tcp => {
                 let socket = TcpListener::bind(at)?;
                 spawn(move || {
-                    tcp::accept(&socket, &service, &told);
+                    tcp::accept(&socket, &service, &stop);
                     drop(socket);
                     drop(alive);
                 })?;
@@ -59,7 +59,7 @@ impl Listener {
             Protocol::Udp => {
                 let socket = UdpSocket::bind(at)?;
                 spawn(move || {
-                    udp::receive(socket, &service, &told);
+                    udp::receive(socket, &service, &stop);
                     drop(alive);
                 })?;
             }
@@ -74,7 +74,7 @@ impl Listener {
         })
     }
 
-    /// A thread that waits for a call cannot be told anything else, so it is called.
+    /// A thread that waits for a client can only be woken by a client, so we connect to it.
     fn wake(&self) -> io::Result<()> {
         let (any, here): (IpAddr, IpAddr) = match self.at {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::LOCALHOST.into()),
@@ -92,12 +92,12 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Afterwards the port is free. Connections go on; flows of datagrams end, for nobody could answer their clients any more.
+    /// Afterwards the port is free. Connections go on; flows of datagrams end, because nothing could send replies to their clients.
     fn drop(&mut self) {
         self.end.0.store(true, Ordering::Release);
         let woken = self.wake();
         if let Err(RecvTimeoutError::Timeout) = self.thread.recv_timeout(FAREWELL) {
-            tracing::warn!(address = %self.at, ?woken, "a proxy's thread does not end, and keeps its port");
+            tracing::warn!(address = %self.at, ?woken, "Failed to stop the thread of a listener; its port stays in use");
         }
     }
 }

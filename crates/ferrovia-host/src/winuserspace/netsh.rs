@@ -25,21 +25,13 @@ const MOST_SAID: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be run, or not to its end.
-    #[error("service addresses cannot be read or changed by `{call}`: {cause}")]
-    Run {
-        /// The whole command.
-        call: String,
-        /// Why not.
-        cause: exec::Error,
-    },
-    /// It refused.
+    #[error("cannot run `{call}`: {cause}")]
+    Run { call: String, cause: exec::Error },
     #[error(
-        "`{call}` failed ({status}): {said}; is there such an interface ({INTERFACE_VARIABLE} names it), and is this run by an administrator?"
+        "cannot run `{call}` ({status}): {said}; check that the interface exists ({INTERFACE_VARIABLE} names it) and that an administrator runs this"
     )]
     Refused {
-        /// The whole command.
         call: String,
-        /// How it ended.
         status: ExitStatus,
         /// What it printed, or the beginning of it.
         said: String,
@@ -88,7 +80,6 @@ impl Interface {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -102,7 +93,7 @@ impl Interface {
         Ok(there.intersection(&self.added).copied().collect())
     }
 
-    /// Puts addresses on it and waits until they are shown. One that is there already stays, and stays somebody's if it was.
+    /// Puts addresses on it and waits until they are shown. One that is there already stays, and stays another process's if it was.
     ///
     /// # Errors
     /// With the first that is refused, after the others were added; or if `netsh` cannot be run, at once.
@@ -158,7 +149,7 @@ impl Interface {
             awaited.retain(|ip| !there.contains(ip));
             if Instant::now() > end {
                 for ip in awaited {
-                    tracing::warn!(address = %ip, interface = self.name, "netsh has added this address but does not show it");
+                    tracing::warn!(address = %ip, interface = self.name, "Added address that netsh does not list yet");
                 }
                 return Ok(());
             }

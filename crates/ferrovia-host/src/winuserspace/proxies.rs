@@ -9,7 +9,7 @@ use ferrovia_core::model::Protocol;
 use ferrovia_core::plan::userspace::{ProxyChange, ProxyListen, ProxyName, ProxySpec};
 
 use super::listener::Listener;
-use super::service::{Room, Service};
+use super::service::{ConnectionLimit, WindowsService};
 
 #[cfg(test)]
 mod tests;
@@ -17,33 +17,31 @@ mod tests;
 /// How many connections and flows there may be. A connection has two threads.
 const MOST_CLIENTS: usize = 2000;
 
-/// One family's proxies.
 #[derive(Debug)]
-pub(super) struct Proxies {
-    open: BTreeMap<ProxyName, Open>,
+pub(super) struct WindowsProxies {
+    open: BTreeMap<ProxyName, OpenProxy>,
     udp_idle: Duration,
-    room: Room,
+    room: ConnectionLimit,
 }
 
 /// A proxy, with all addresses it should listen on; at those without a listener it cannot.
 #[derive(Debug)]
-struct Open {
+struct OpenProxy {
     protocol: Protocol,
-    service: Arc<Service>,
+    service: Arc<WindowsService>,
     listeners: BTreeMap<SocketAddr, Option<Listener>>,
 }
 
-impl Proxies {
-    /// None yet.
+impl WindowsProxies {
     pub(super) fn new(udp_idle: Duration) -> Self {
         Self {
             open: BTreeMap::new(),
             udp_idle,
-            room: Room::of(MOST_CLIENTS),
+            room: ConnectionLimit::of(MOST_CLIENTS),
         }
     }
 
-    /// Closes, opens and changes what a plan wants. What cannot be listened on is told once, and the rest is done.
+    /// Closes, opens and changes what a plan wants. What cannot be listened on is reported once, and the rest is done.
     pub(super) fn change(&mut self, changes: &[ProxyChange]) {
         // An address may pass from one proxy to another, so all that go are given up before the first is taken.
         for change in changes {
@@ -90,22 +88,25 @@ impl Proxies {
 
     /// It knows its endpoints before it has the first client.
     fn set(&mut self, proxy: &ProxySpec) {
-        let open = self.open.entry(proxy.name.clone()).or_insert_with(|| Open {
-            protocol: proxy.name.key.protocol,
-            service: Arc::new(Service::new(
-                proxy.name.to_string(),
-                self.udp_idle,
-                self.room.clone(),
-            )),
-            listeners: BTreeMap::new(),
-        });
+        let open = self
+            .open
+            .entry(proxy.name.clone())
+            .or_insert_with(|| OpenProxy {
+                protocol: proxy.name.key.protocol,
+                service: Arc::new(WindowsService::new(
+                    proxy.name.to_string(),
+                    self.udp_idle,
+                    self.room.clone(),
+                )),
+                listeners: BTreeMap::new(),
+            });
         open.service.set(proxy);
         for at in addresses(proxy) {
             open.listeners.entry(at).or_insert_with(|| {
                 let opened = Listener::open(open.protocol, at, Arc::clone(&open.service));
                 opened
                     .inspect_err(|error| {
-                        tracing::warn!(proxy = %proxy.name, address = %at, %error, "cannot listen for a service; it is tried again until it can be done");
+                        tracing::warn!(proxy = %proxy.name, address = %at, err = %error, "Failed to listen for service; retrying at the next sync");
                     })
                     .ok()
             });
@@ -113,7 +114,8 @@ impl Proxies {
     }
 }
 
-/// Where it should listen. Nobody is asked who he is, so not where some are kept out; where rules would lead to a port of any number there is nothing to listen for: here are no rules.
+/// Where it should listen. Clients are not checked, so not where some are rejected; and not on a port that only rules would redirect to, because
+/// there are no rules.
 fn addresses(proxy: &ProxySpec) -> impl Iterator<Item = SocketAddr> {
     let all: &[SocketAddr] = match &proxy.listen {
         ProxyListen::At(addresses) => addresses,

@@ -12,24 +12,24 @@ use crate::locked;
 
 /// A proxy, as its threads see it.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(super) struct WindowsService {
     /// Its name, for messages.
     pub(super) name: String,
     /// How long a client of UDP may be silent.
     pub(super) idle: Duration,
-    pub(super) room: Room,
-    choice: Mutex<Choice>,
+    pub(super) room: ConnectionLimit,
+    choice: Mutex<EndpointChoice>,
 }
 
 /// Its endpoints, in the order the balancer knows them by.
 #[derive(Debug, Default)]
-struct Choice {
+struct EndpointChoice {
     balancer: Balancer,
     endpoints: Vec<SocketAddr>,
 }
 
-impl Service {
-    pub(super) fn new(name: String, idle: Duration, room: Room) -> Self {
+impl WindowsService {
+    pub(super) fn new(name: String, idle: Duration, room: ConnectionLimit) -> Self {
         Self {
             name,
             idle,
@@ -79,41 +79,41 @@ impl Service {
 
 /// Room for so many connections and flows of datagrams. Each has threads of its own, so there must be a limit.
 #[derive(Clone, Debug)]
-pub(super) struct Room(Arc<Places>);
+pub(super) struct ConnectionLimit(Arc<SlotCounter>);
 
 #[derive(Debug)]
-struct Places {
+struct SlotCounter {
     free: AtomicUsize,
-    /// That there are too few has been told.
-    told: AtomicBool,
+    /// The limit has been logged.
+    is_logged: AtomicBool,
 }
 
-impl Room {
+impl ConnectionLimit {
     pub(super) fn of(places: usize) -> Self {
-        Self(Arc::new(Places {
+        Self(Arc::new(SlotCounter {
             free: AtomicUsize::new(places),
-            told: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
         }))
     }
 
     /// A place, if one is free. It is given back when it is dropped.
-    pub(super) fn enter(&self) -> Option<Place> {
+    pub(super) fn enter(&self) -> Option<ConnectionSlot> {
         let less = |free: usize| free.checked_sub(1);
         let taken = (self.0.free).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        if taken.is_err() && !self.0.told.swap(true, Ordering::Relaxed) {
+        if taken.is_err() && !self.0.is_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "there are too many connections, so new ones are refused until others end; this is said once"
+                "Reached the connection limit; refusing new connections until others close"
             );
         }
-        taken.ok().map(|_| Place(self.clone()))
+        taken.ok().map(|_| ConnectionSlot(self.clone()))
     }
 }
 
 /// A place for one connection or flow.
 #[derive(Debug)]
-pub(super) struct Place(Room);
+pub(super) struct ConnectionSlot(ConnectionLimit);
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.0.free.fetch_add(1, Ordering::Relaxed);
     }

@@ -55,23 +55,23 @@ pub(super) fn proxy(name: ProxyName, at: &[SocketAddr], endpoints: &[SocketAddr]
     }
 }
 
-/// A port that nobody has, of an address that no other test uses.
+/// A free port of an address that no other test uses.
 pub(super) fn free(ip: [u8; 4]) -> SocketAddr {
     let holder = TcpListener::bind((Ipv4Addr::from(ip), 0)).unwrap();
     holder.local_addr().unwrap()
 }
 
-/// A server that hears a client out before it answers with its name and what it has heard.
+/// A server that reads until the client closes, then returns its name and what it has read.
 pub(super) fn server(name: &'static str) -> SocketAddr {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
     thread::spawn(move || {
         for client in socket.incoming() {
             let mut client = client.unwrap();
-            let mut heard = Vec::new();
-            if client.read_to_end(&mut heard).is_ok() {
+            let mut received = Vec::new();
+            if client.read_to_end(&mut received).is_ok() {
                 // A client that has gone needs no answer.
-                let _ = client.write_all(&[name.as_bytes(), &heard].concat());
+                let _ = client.write_all(&[name.as_bytes(), &received].concat());
             }
         }
     });
@@ -99,13 +99,13 @@ fn wait_until_served(applier: &mut WinuserspaceApplier, at: SocketAddr) {
 #[test]
 fn a_plan_is_carried_out_in_order() {
     // With each change it notes whether anyone listens on 127.96.0.1, as the kernel writes that. A program that is being started just now may
-    // have copies of sockets, so it looks again for a while before it says so.
+    // have copies of sockets, so it looks again for a while before it reports it.
     let netsh = FakeNetsh::after(
         r#"
 listens() { grep -qE ' 0100607F:[0-9A-F]{4} 00000000:0000 0A ' /proc/net/tcp; }
 if [ "$3" != show ]; then
     for _ in $(seq 100); do listens || break; sleep 0.05; done
-    if listens; then who=somebody; else who=nobody; fi
+    if listens; then who=proxy; else who=nothing; fi
     echo "$3 while $who listens" >> "$(dirname "$0")/order"
 fi"#,
     );
@@ -125,7 +125,7 @@ fi"#,
     assert!(observed.addresses.is_empty() && observed.open.is_empty());
     assert_eq!(
         netsh.lines("order"),
-        ["add while nobody listens", "delete while nobody listens"]
+        ["add while nothing listens", "delete while nothing listens"]
     );
 }
 
@@ -143,7 +143,7 @@ fn an_address_that_is_refused_keeps_no_other_service_from_being_served() {
 }
 
 #[test]
-fn a_port_that_somebody_has_is_tried_again() {
+fn retries_a_port_that_is_in_use() {
     let netsh = FakeNetsh::honest();
     let mut applier = WinuserspaceApplier::new(netsh.interface(Family::V4), IDLE);
     let holder = TcpListener::bind("127.96.0.4:0").unwrap();

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::listener::{End, spawn};
-use super::service::{Place, Service};
+use super::listener::{StopFlag, spawn};
+use super::service::{ConnectionSlot, WindowsService};
 use crate::locked;
 
 /// No datagram is longer.
@@ -21,18 +21,18 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// What goes to one client's endpoint and comes back. It lives as long as the thread that carries the answers.
 #[derive(Debug)]
-struct Flow {
+struct UdpFlow {
     endpoint: SocketAddr,
     socket: UdpSocket,
     used: Mutex<Instant>,
-    _place: Place,
+    _place: ConnectionSlot,
 }
 
 /// Receives datagrams until the end has come.
-pub(super) fn receive(socket: UdpSocket, service: &Arc<Service>, end: &End) {
+pub(super) fn receive(socket: UdpSocket, service: &Arc<WindowsService>, end: &StopFlag) {
     // Flows hold it only while they answer: the port is free when this function returns.
     let socket = Arc::new(socket);
-    let mut flows: HashMap<SocketAddr, Weak<Flow>> = HashMap::new();
+    let mut flows: HashMap<SocketAddr, Weak<UdpFlow>> = HashMap::new();
     let mut buffer = vec![0; LONGEST];
     loop {
         let received = socket.recv_from(&mut buffer);
@@ -50,16 +50,16 @@ pub(super) fn receive(socket: UdpSocket, service: &Arc<Service>, end: &End) {
                     }),
                 };
                 if let Err(error) = flow.and_then(|flow| flow.send(&buffer[..length])) {
-                    // As a rule nobody is at the endpoint: the next datagram tries another one.
+                    // Usually nothing listens at the endpoint: the next datagram tries another one.
                     service.forget(client.ip());
                     flows.remove(&client);
-                    tracing::debug!(proxy = service.name, %client, %error, "a datagram is lost");
+                    tracing::debug!(proxy = service.name, %client, err = %error, "Dropped datagram");
                 }
             }
-            // Windows says so of a client that did not wait for its answer.
+            // Windows reports it of a client that did not wait for its answer.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             Err(error) => {
-                tracing::warn!(proxy = service.name, %error, "cannot receive datagrams");
+                tracing::warn!(proxy = service.name, err = %error, retryAfter = ?PAUSE, "Failed to receive datagrams");
                 thread::sleep(PAUSE);
             }
         }
@@ -70,13 +70,13 @@ pub(super) fn receive(socket: UdpSocket, service: &Arc<Service>, end: &End) {
 fn start(
     client: SocketAddr,
     listening: &Arc<UdpSocket>,
-    service: &Arc<Service>,
-    end: &End,
-) -> io::Result<Arc<Flow>> {
+    service: &Arc<WindowsService>,
+    end: &StopFlag,
+) -> io::Result<Arc<UdpFlow>> {
     let place = service.room.enter();
-    let place = place.ok_or_else(|| io::Error::other("there are too many flows"))?;
+    let place = place.ok_or_else(|| io::Error::other("the limit of flows is reached"))?;
     let endpoint = service.pick(client.ip(), &[]);
-    let endpoint = endpoint.ok_or_else(|| io::Error::other("there is no endpoint"))?;
+    let endpoint = endpoint.ok_or_else(|| io::Error::other("the service has no endpoint"))?;
     let any: IpAddr = match endpoint {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -84,7 +84,7 @@ fn start(
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(endpoint)?;
     socket.set_read_timeout(Some(service.idle.clamp(LOOK_SOON, LOOK)))?;
-    let flow = Arc::new(Flow {
+    let flow = Arc::new(UdpFlow {
         endpoint,
         socket,
         used: Mutex::new(Instant::now()),
@@ -96,7 +96,7 @@ fn start(
     Ok(flow)
 }
 
-impl Flow {
+impl UdpFlow {
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
         *locked(&self.used) = Instant::now();
         self.socket.send(datagram).map(drop)
@@ -107,8 +107,8 @@ impl Flow {
         &self,
         client: SocketAddr,
         listening: &Weak<UdpSocket>,
-        service: &Service,
-        end: &End,
+        service: &WindowsService,
+        end: &StopFlag,
     ) {
         let mut buffer = vec![0; LONGEST];
         while !end.has_come() {
@@ -127,7 +127,7 @@ impl Flow {
                         return;
                     }
                 }
-                // Nobody is there: the next datagram tries another one.
+                // Nothing listens there: the next datagram tries another one.
                 Err(_) => return service.forget(client.ip()),
             }
         }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use ferrovia_core::desired::Frontend;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::conntrack::Cleanup;
-use ferrovia_host::conntrack::{Cleaner, Removed};
+use ferrovia_host::conntrack::{FlowCleaner, RemovedFlows};
 use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
 use ferrovia_lab::conntrack::{ConntrackEntry, SCTP, TCP, create};
 
@@ -90,7 +90,7 @@ impl Flows {
     }
 
     /// Creates them, with twins of other protocols that must stay, cleans up and compares.
-    fn check(self, cleanup: &Cleanup) -> Removed {
+    fn check(self, cleanup: &Cleanup) -> RemovedFlows {
         let twin = |protocol| move |entry: &ConntrackEntry| ConntrackEntry { protocol, ..*entry };
         let all: Vec<_> = self.go.iter().chain(&self.stay).copied().collect();
         let twins = all.iter().map(twin(TCP)).chain(all.iter().map(twin(SCTP)));
@@ -109,8 +109,8 @@ impl Flows {
     }
 }
 
-fn clean(cleanup: &Cleanup) -> Removed {
-    Cleaner::open().unwrap().clean(cleanup, |_| {}).unwrap()
+fn clean(cleanup: &Cleanup) -> RemovedFlows {
+    FlowCleaner::open().unwrap().clean(cleanup, |_| {}).unwrap()
 }
 
 fn in_both_families(test: fn(&Places)) {
@@ -221,7 +221,7 @@ fn what_is_spared_stays() {
         let cleanup = places.cleanup(&[gone, kept], &[kept]);
         let client = SocketAddr::new(places.client, 1000);
         create([ConntrackEntry::udp(client, places.vip, gone)].into_iter()).unwrap();
-        let mut cleaner = Cleaner::open().unwrap();
+        let mut cleaner = FlowCleaner::open().unwrap();
         let removed = cleaner.clean(&cleanup, Vec::clear).unwrap();
         assert_eq!((removed.total(), entries()), (0, 1));
         let removed = cleaner.clean(&cleanup, |_| {}).unwrap();
@@ -245,7 +245,7 @@ fn one_frontend_alone_is_cleaned_too() {
 
 /// How often the kernel's table is walked for a change of the service with all its frontends.
 fn looks(places: &Places, old: &[SocketAddr], new: &[SocketAddr]) -> u64 {
-    let mut cleaner = Cleaner::open().unwrap();
+    let mut cleaner = FlowCleaner::open().unwrap();
     let cleanup = places.cleanup(old, new);
     cleaner.clean(&cleanup, |_| {}).unwrap();
     cleaner.looks()

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ferrovia_core::desired::Frontend;
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::conntrack::Cleanup;
-use ferrovia_host::conntrack::{Cleaner, Removed};
+use ferrovia_host::conntrack::{FlowCleaner, RemovedFlows};
 use ferrovia_lab::conntrack::cleanup::{at, cleanup, port};
 use ferrovia_lab::conntrack::{ConntrackEntry, create};
 
@@ -37,7 +37,7 @@ fn stale_flows_are_found_among_many_without_holding_them() {
     in_namespace(|| {
         let all = 100_000.min(room() / 2);
         let stale = all / 50;
-        // Half of the table is the service's, so that half is told even if only that is asked for.
+        // Half of the table is the service's, so half is sent even if only that is requested.
         create((0..all).map(|n| {
             let by = if n % 50 == 0 { GONE } else { KEPT };
             let to = if n % 2 == 0 { at(SERVICE) } else { at(KEPT) };
@@ -45,8 +45,8 @@ fn stale_flows_are_found_among_many_without_holding_them() {
         }))
         .unwrap();
         let cleanup = service_lost_an_endpoint();
-        let mut cleaner = Cleaner::open().unwrap();
-        let mut removed = Removed::default();
+        let mut cleaner = FlowCleaner::open().unwrap();
+        let mut removed = RemovedFlows::default();
         let start = Instant::now();
         let peak = peak_memory(|| removed = cleaner.clean(&cleanup, |_| {}).unwrap());
         println!("{stale} of {all} flows removed in {:?}", start.elapsed());
@@ -66,7 +66,7 @@ fn a_crowd_of_stale_flows_goes_as_one() {
             ConntrackEntry::udp(client(n), at(SERVICE), at(by))
         }))
         .unwrap();
-        let mut cleaner = Cleaner::open().unwrap();
+        let mut cleaner = FlowCleaner::open().unwrap();
         let removed = cleaner.clean(&service_lost_an_endpoint(), |_| {}).unwrap();
         assert_eq!(removed.endpoint_gone, all);
         assert_eq!(entries(), kept);

@@ -31,7 +31,7 @@ fn a_value_that_is_right_is_not_written() {
 }
 
 #[test]
-fn a_read_only_file_system_is_told_from_a_missing_right() {
+fn distinguishes_read_only_file_system_from_missing_privilege() {
     in_namespace(|| {
         let folder = read_only_folder("proc/sys/net/netfilter/nf_conntrack_max", "65536\n");
         let files = Files::below(&folder);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ferrovia_core::family::Family;
-use ferrovia_host::conntrack::{Reader, SentTo};
+use ferrovia_host::conntrack::{FlowReader, SentTo};
 pub(crate) use ferrovia_lab::namespace::{drop_privileges, in_namespace, run};
 
 /// A file in a folder that is mounted read-only, for this thread alone.
@@ -27,7 +27,7 @@ pub(crate) fn read_only_folder(file: &str, text: &str) -> PathBuf {
 /// The UDP flows of a family: where they were sent and who answers, sorted.
 pub(crate) fn udp_flows(family: Family) -> Vec<(SocketAddr, SocketAddr)> {
     let mut flows = Vec::new();
-    Reader::open()
+    FlowReader::open()
         .unwrap()
         .each(family, SentTo::Anywhere, |flow| {
             flows.push((flow.sent_to, flow.answered_by));

@@ -3,7 +3,7 @@
 use std::net::{SocketAddrV4, UdpSocket};
 
 use ferrovia_core::family::Family;
-use ferrovia_host::conntrack::{Deleter, FlowKey, Reader, SentTo};
+use ferrovia_host::conntrack::{FlowDeleter, FlowKey, FlowReader, SentTo};
 use ferrovia_lab::conntrack::cleanup::at;
 use ferrovia_lab::conntrack::{ConntrackEntry, SCTP, TCP, create};
 
@@ -11,7 +11,7 @@ use crate::support::{drop_privileges, entries, in_namespace, run, udp_flows};
 
 fn keys(family: Family, sent_to: SentTo) -> Vec<FlowKey> {
     let mut keys = Vec::new();
-    let mut reader = Reader::open().unwrap();
+    let mut reader = FlowReader::open().unwrap();
     reader
         .each(family, sent_to, |flow| keys.push(flow.key()))
         .unwrap();
@@ -23,7 +23,7 @@ fn v4(text: &str) -> SocketAddrV4 {
 }
 
 fn delete(family: Family, keys: &[FlowKey]) -> usize {
-    Deleter::open()
+    FlowDeleter::open()
         .unwrap()
         .delete(family, keys.iter())
         .unwrap()
@@ -49,7 +49,7 @@ fn sample() -> Vec<ConntrackEntry> {
 }
 
 #[test]
-fn the_kernel_tells_only_what_is_asked_for() {
+fn kernel_sends_only_flows_that_match_the_filter() {
     in_namespace(|| {
         create(sample().into_iter()).unwrap();
         let count = |family, sent_to| keys(family, sent_to).len();
@@ -78,11 +78,11 @@ fn a_named_flow_goes_and_no_other() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_not_of_the_next_flows() {
+fn refusal_of_one_flow_does_not_affect_the_next() {
     in_namespace(|| {
         create(sample().into_iter()).unwrap();
         let all = keys(Family::V4, SentTo::Anywhere);
-        let mut deleter = Deleter::open().unwrap();
+        let mut deleter = FlowDeleter::open().unwrap();
         // No flow of this family can be named so: each of them is refused.
         let refused = deleter.delete(Family::V6, all.iter()).unwrap_err();
         assert!(
@@ -165,7 +165,7 @@ fn the_kernel_deletes_between_two_ends_by_itself() {
         });
         create(all.into_iter()).unwrap();
         let before = entries();
-        let mut deleter = Deleter::open().unwrap();
+        let mut deleter = FlowDeleter::open().unwrap();
         let can = deleter
             .delete_between(v4("10.96.0.10:53"), v4("10.244.0.1:53"))
             .unwrap();
@@ -206,7 +206,7 @@ fn a_flow_that_packets_made_is_read_and_deleted_like_any_other() {
 fn without_the_right_the_error_says_what_was_tried() {
     in_namespace(|| {
         drop_privileges();
-        let read = Reader::open()
+        let read = FlowReader::open()
             .and_then(|mut reader| reader.each(Family::V4, SentTo::Anywhere, |_| {}))
             .unwrap_err();
         assert_eq!(

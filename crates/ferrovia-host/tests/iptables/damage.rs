@@ -67,7 +67,7 @@ fn any_rule_that_is_removed_comes_back() {
 }
 
 #[test]
-fn any_rule_that_somebody_adds_to_our_chains_goes() {
+fn removes_foreign_rules_from_our_chains() {
     for backend in BACKENDS {
         in_namespace(|| {
             let mut node = Node::written(&shape(RICH), backend);
@@ -128,7 +128,7 @@ fn a_rule_that_cannot_be_repeated_goes_with_its_chain() {
 }
 
 #[test]
-fn the_canary_tells_that_everything_was_removed() {
+fn missing_canary_means_that_all_rules_were_removed() {
     for backend in BACKENDS {
         in_namespace(|| {
             let mut node = Node::written(&shape(RICH), backend);

@@ -56,7 +56,7 @@ fn rules_go_where_the_kubelet_or_kube_proxy_or_others_have_them() {
 }
 
 #[test]
-fn the_kubelet_decides_and_a_mix_is_told() {
+fn kubelet_hint_decides_and_mixed_rules_are_reported() {
     for (backend, other) in [
         (Backend::Nft, Backend::Legacy),
         (Backend::Legacy, Backend::Nft),

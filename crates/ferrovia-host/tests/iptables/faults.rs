@@ -7,7 +7,7 @@ use ferrovia_core::dialect::iptables::{IptablesRule, Restore, RestoreSection, Ta
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::Applier;
-use ferrovia_host::iptables::{ApplyError, Backend, Counter, Counters};
+use ferrovia_host::iptables::{AcctCounter, AcctCounters, ApplyError, Backend};
 use ferrovia_lab::kube_proxy_rules;
 
 use crate::support::{BACKENDS, Node, in_namespace, restore, shape};
@@ -17,7 +17,7 @@ fn a_write_that_fails_names_the_line_and_the_next_full_one_mends_all() {
     for backend in BACKENDS {
         in_namespace(|| {
             let mut node = Node::written(&shape("S9"), backend);
-            // Somebody removes a rule that our next change wants to remove.
+            // Another process removes a rule that our next change wants to remove.
             let jump = "-d 1.2.3.4/32 -p tcp -m comment --comment \"ns1/svc1:p80 loadbalancer IP\" -m tcp --dport 80 -j KUBE-EXT-XPGD46QRK7WJZT7O";
             restore(
                 Family::V4,
@@ -26,7 +26,7 @@ fn a_write_that_fails_names_the_line_and_the_next_full_one_mends_all() {
             );
             let error = node.change(shape("S1").desired()).unwrap_err();
             let error = error.to_string();
-            assert!(error.contains("the line was"), "{error}");
+            assert!(error.contains("(line: "), "{error}");
             node.full(ObservedPolicy::Adopt).unwrap();
             assert_eq!(
                 kube_proxy_rules::rules(&node.save()),
@@ -76,7 +76,7 @@ fn plan(from: &str, to: &str, backend: Backend) -> Restore {
 }
 
 #[test]
-fn whoever_holds_the_lock_is_named_and_waited_for() {
+fn waits_for_the_lock_and_names_its_holder() {
     in_namespace(|| {
         let mut node = Node::new(&shape("S1"), Backend::Legacy);
         let lock = File::create(std::env::var_os("XTABLES_LOCKFILE").unwrap()).unwrap();
@@ -156,11 +156,11 @@ fn loopback_is_opened_only_behind_its_guard() {
 #[test]
 fn counters_are_made_once_and_can_be_read() {
     in_namespace(|| {
-        let mut counters = Counters::open().unwrap();
-        assert!(counters.packets(Counter::Invalid).is_err());
+        let mut counters = AcctCounters::open().unwrap();
+        assert!(counters.packets(AcctCounter::Invalid).is_err());
         for _ in 0..2 {
-            counters.ensure(Counter::Invalid).unwrap();
+            counters.ensure(AcctCounter::Invalid).unwrap();
         }
-        assert_eq!(counters.packets(Counter::Invalid).unwrap(), 0);
+        assert_eq!(counters.packets(AcctCounter::Invalid).unwrap(), 0);
     });
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use ferrovia_core::dialect::iptables::parse;
 use ferrovia_core::family::Family;
-use ferrovia_host::iptables::{Removed, RemovedWith, legacy_tables, remove_leftovers};
+use ferrovia_host::iptables::{RemovedRules, RemovedWith, legacy_tables, remove_leftovers};
 
 use crate::support::{in_namespace, run};
 
@@ -48,9 +48,9 @@ fn only_the_rules_of_others_remain_in_all_four_rulesets() {
     let v6 = V6_TOOLS.map(|tool| done(tool, 2, 2, &[]));
     assert_eq!(
         removed,
-        Removed {
+        RemovedRules {
             tools: [v4, v6].concat(),
-            ..Removed::default()
+            ..RemovedRules::default()
         }
     );
     assert_eq!(after_again, wanted);

@@ -11,7 +11,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::plan::iptables::IptablesPlanner;
 use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::Applier;
-use ferrovia_host::iptables::{ApplyError, Backend, Counter, IptablesApplier, detect};
+use ferrovia_host::iptables::{AcctCounter, ApplyError, Backend, IptablesApplier, detect};
 use ferrovia_lab::namespace::{enter_new, succeed};
 
 use ferrovia_lab::kube_proxy_rules::{self, ServiceShape};
@@ -51,7 +51,7 @@ pub(crate) fn tool(family: Family, backend: Backend) -> String {
     }
 }
 
-/// Does to the rules what somebody else would.
+/// Does to the rules what another process would.
 pub(crate) fn restore(family: Family, backend: Backend, input: &str) {
     let args = ["--noflush", "-w", "300"];
     run(&format!("{}-restore", tool(family, backend)), &args, input);
@@ -85,7 +85,7 @@ impl Node {
         assert_eq!(detected.backend, backend);
         let tool = detected.tools[family].take().unwrap();
         let applier = IptablesApplier::new(tool)
-            .with_counters(&[Counter::Invalid, Counter::Localhost])
+            .with_counters(&[AcctCounter::Invalid, AcctCounter::Localhost])
             .with_localhost_node_ports();
         Self {
             backend,

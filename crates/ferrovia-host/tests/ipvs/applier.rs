@@ -113,10 +113,10 @@ fn a_plan_that_fails_stops_there() {
         run("ip link add kube-ipvs0 type bridge");
         let mut applier = applier();
         let error = applier.apply(&sample()).unwrap_err();
-        assert!(error.to_string().contains("kind bridge"), "{error}");
+        assert!(error.to_string().contains("kind is bridge"), "{error}");
         assert_eq!(run("ipvsadm -S -n"), "");
         assert!(!applier.is_untouched().unwrap());
-        // Whoever put it there takes it away, and the same plan goes through.
+        // After it is removed, the same plan succeeds.
         run("ip link delete kube-ipvs0");
         applier.apply(&sample()).unwrap();
         assert_eq!(run("ipvsadm -S -n").lines().count(), 2);
@@ -130,7 +130,7 @@ fn other_peoples_changes_are_noticed() {
         applier.observe().unwrap();
         applier.apply(&sample()).unwrap();
         assert!(applier.is_untouched().unwrap());
-        let deeds = [
+        let changes = [
             (
                 "ipvsadm -D -t 10.96.0.1:80",
                 "ipvsadm -A -t 10.96.0.1:80 -s rr",
@@ -148,9 +148,9 @@ fn other_peoples_changes_are_noticed() {
                 "iptables-legacy -N KUBE-IPVS-FILTER",
             ),
         ];
-        for (deed, repair) in deeds {
-            run(deed);
-            assert!(!applier.is_untouched().unwrap(), "{deed}");
+        for (change, repair) in changes {
+            run(change);
+            assert!(!applier.is_untouched().unwrap(), "{change}");
             run(repair);
             assert!(applier.is_untouched().unwrap(), "{repair}");
         }

@@ -10,7 +10,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_host::ipset::Ipset;
 use ferrovia_host::ipvs::Ipvs;
-use ferrovia_host::link::{Change, DummyDevice};
+use ferrovia_host::link::{AddressChange, DummyDevice};
 use ferrovia_lab::uml::suite::Test;
 
 use crate::servers::server;
@@ -115,7 +115,7 @@ fn ten_thousand_services() {
         let mut device = DummyDevice::open("kube-ipvs0").unwrap();
         device.ensure().unwrap();
         let bind: Vec<_> = (0..SERVICES)
-            .map(|number| Change::Bind(key(number).address))
+            .map(|number| AddressChange::Bind(key(number).address))
             .collect();
         let (bound, _) = timed("addresses bound", || device.change(&bind).unwrap());
         assert_eq!(bound.bound, SERVICES as usize);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ferrovia_core::family::Family;
-use ferrovia_host::link::{Change, Changed, DummyDevice, Error};
+use ferrovia_host::link::{AddressChange, AddressCounts, DummyDevice, Error};
 use ferrovia_host::portals::{Interface, InterfaceChoice};
 use ferrovia_lab::uml::suite::Test;
 
@@ -48,25 +48,28 @@ fn addresses_come_and_go() {
         device.ensure().unwrap();
         let four: IpAddr = [10, 96, 0, 1].into();
         let six: IpAddr = "fd00::1".parse().unwrap();
-        let both = [Change::Bind(four), Change::Bind(six)];
+        let both = [AddressChange::Bind(four), AddressChange::Bind(six)];
         assert_eq!(
             device.change(&both).unwrap(),
-            Changed {
+            AddressCounts {
                 bound: 2,
                 unbound: 0
             }
         );
-        assert_eq!(device.change(&both).unwrap(), Changed::default());
+        assert_eq!(device.change(&both).unwrap(), AddressCounts::default());
         assert_eq!(device.addresses().unwrap(), [four, six]);
         // The node takes packets to both for its own, although the device is down.
         for address in [four, six] {
             let route = run(&format!("ip route get {address}"));
             assert!(route.starts_with("local"), "{route}");
         }
-        let away = [Change::Unbind(four), Change::Unbind([10, 96, 0, 9].into())];
+        let away = [
+            AddressChange::Unbind(four),
+            AddressChange::Unbind([10, 96, 0, 9].into()),
+        ];
         assert_eq!(
             device.change(&away).unwrap(),
-            Changed {
+            AddressCounts {
                 bound: 0,
                 unbound: 1
             }
@@ -74,9 +77,9 @@ fn addresses_come_and_go() {
         assert_eq!(device.addresses().unwrap(), [six]);
         // A bad one is named and does not keep the others from being changed.
         let some = [
-            Change::Bind([224, 0, 0, 1].into()),
-            Change::Bind("ff02::1".parse().unwrap()),
-            Change::Bind(four),
+            AddressChange::Bind([224, 0, 0, 1].into()),
+            AddressChange::Bind("ff02::1".parse().unwrap()),
+            AddressChange::Bind(four),
         ];
         match device.change(&some) {
             Err(Error::Address {
@@ -98,7 +101,7 @@ fn a_device_of_another_kind_is_not_touched() {
             device.ensure().map(drop).unwrap_err(),
             device.remove().map(drop).unwrap_err(),
             device
-                .change(&[Change::Bind([10, 96, 0, 1].into())])
+                .change(&[AddressChange::Bind([10, 96, 0, 1].into())])
                 .map(drop)
                 .unwrap_err(),
         ];
@@ -106,7 +109,7 @@ fn a_device_of_another_kind_is_not_touched() {
             assert!(
                 error
                     .to_string()
-                    .starts_with("the device kube-ipvs0 is of kind bridge"),
+                    .starts_with("cannot use device kube-ipvs0: its kind is bridge"),
                 "{error}"
             );
         }

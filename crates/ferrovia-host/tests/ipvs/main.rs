@@ -12,7 +12,7 @@ mod drain;
 mod figures;
 /// The dummy device and its addresses.
 mod link;
-/// IPVS's time-outs and schedulers, kernel settings.
+/// IPVS's timeouts and schedulers, kernel settings.
 mod node;
 /// The planner and the applier together.
 mod planner;

@@ -1,4 +1,4 @@
-//! IPVS's time-outs and schedulers, kernel settings.
+//! IPVS's timeouts and schedulers, kernel settings.
 
 use ferrovia_core::dialect::ipvs::Scheduler;
 use ferrovia_host::ipvs::settings;
@@ -37,7 +37,7 @@ fn time_outs_are_set_one_by_one() {
 
 fn schedulers_are_found_without_a_trace() {
     in_namespace(|| {
-        // Somebody may use our mark.
+        // Another process may use our mark.
         run("ipvsadm -A -f 2118388225 -s rr");
         let before = run("ipvsadm -S -n");
         let mut ipvs = Ipvs::open().unwrap();

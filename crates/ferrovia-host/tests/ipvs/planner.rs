@@ -35,7 +35,7 @@ fn a_restart_writes_nothing_and_a_cleanup_leaves_nothing_of_ours() {
 
 fn check(shape: &ServiceShape) {
     let (name, family) = (shape.name, shape.family);
-    // Somebody else's, at an address of somebody else's.
+    // Another process's, at an address of another process's.
     run("ipvsadm -A -t 192.0.2.1:80 -s wlc");
     run("ipset create SOMEBODYS hash:ip");
     let before = (run("ipvsadm -S -n"), run("ipset save"));

@@ -214,7 +214,7 @@ fn a_refused_change_is_named() {
         assert!(matches!(&error, Error::Refused { op, others: 1, .. } if *op == ops[1]));
         assert_eq!(
             error.to_string(),
-            "ipvs -a -t 10.96.0.2:80 -r 10.244.1.5:80 -m -w 1: there is no such virtual server (and 1 more)"
+            "cannot apply `ipvs -a -t 10.96.0.2:80 -r 10.244.1.5:80 -m -w 1`: there is no such virtual server (and 1 more)"
         );
         // The others were made.
         assert_eq!(ipvs.servers(Family::V4).unwrap().len(), 2);
@@ -299,7 +299,7 @@ fn foreign_servers_stay_and_are_read() {
             put(key, "10.244.1.5:80", 1),
         ])
         .unwrap();
-        // One that a mark leads to has no address by which it could be told.
+        // A server of a firewall mark has no address.
         assert_eq!(ipvs.servers(Family::V4).unwrap().len(), 2);
         ipvs.apply(&[IpvsOp::DeleteServer(key)]).unwrap();
         assert_eq!(saved(), before);

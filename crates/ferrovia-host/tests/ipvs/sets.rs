@@ -169,7 +169,7 @@ pub(crate) fn a_refused_change_is_named() {
         assert!(matches!(&error, Error::Refused { op, others: 1, .. } if *op == ops[2]));
         assert_eq!(
             error.to_string(),
-            "ipset add KUBE-NONE 2: there is no set of that name (and 1 more)"
+            "cannot apply `ipset add KUBE-NONE 2`: no set of that name exists (and 1 more)"
         );
         // The others were made, and making them again is no failure.
         assert_eq!(ipset.sizes().unwrap()[&name("KUBE-I")], 2);
@@ -188,7 +188,7 @@ pub(crate) fn a_refused_change_is_named() {
         let error = ipset.apply(&[full, entry(1), entry(2)]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "ipset add KUBE-A 10.0.0.2: the set is full"
+            "cannot apply `ipset add KUBE-A 10.0.0.2`: the set is full"
         );
         run("ipset destroy");
     });

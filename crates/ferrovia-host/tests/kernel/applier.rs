@@ -3,14 +3,14 @@
 use ferrovia_core::dialect::nft::NftOp;
 use ferrovia_core::family::Family;
 use ferrovia_host::Applier;
-use ferrovia_host::nft::{Connection, Nft, NftApplier};
+use ferrovia_host::nft::{Nft, NftApplier, NftConnection};
 
 use crate::sample;
 use crate::support::{in_namespace, load, transaction};
 
 /// An applier of each family on one connection, both of which have looked.
 fn appliers() -> [NftApplier; 2] {
-    let connection = Connection::new(Nft::open().unwrap());
+    let connection = NftConnection::new(Nft::open().unwrap());
     let mut both = Family::ALL.map(|family| NftApplier::new(family, connection.clone()));
     for applier in &mut both {
         applier.observe().unwrap();
@@ -32,7 +32,7 @@ fn are_untouched(appliers: &mut [NftApplier; 2]) -> [bool; 2] {
 #[test]
 fn before_the_first_look_nothing_is_known() {
     in_namespace(|| {
-        let connection = Connection::new(Nft::open().unwrap());
+        let connection = NftConnection::new(Nft::open().unwrap());
         let mut v4 = NftApplier::new(Family::V4, connection.clone());
         let mut v6 = NftApplier::new(Family::V6, connection);
         v6.observe().unwrap();

@@ -1,4 +1,4 @@
-//! Written by us, written by the tool, read back: all the same.
+//! Written by us, written by the tool, read back: anyway.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@ use ferrovia_core::dialect::nft::{Element, ElementKey, KeyBuilder, NftOp, NftRul
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_core::plan::nft::layout::NftSetId;
-use ferrovia_host::nft::{Connection, Nft};
+use ferrovia_host::nft::{Nft, NftConnection};
 
 use crate::sample;
 use crate::support::{TABLE, apply, in_namespace, run};
@@ -45,7 +45,7 @@ fn entries_that_are_gone_already_do_not_keep_others_from_going() {
             found.sort_unstable();
             assert_eq!(found, all, "{family}");
 
-            let connection = Connection::new(Nft::open().unwrap());
+            let connection = NftConnection::new(Nft::open().unwrap());
             let gone = [&all[10..20], &all[3000..3003]].concat();
             assert_eq!(connection.forget(family, spec, &gone).unwrap(), 13);
             assert_eq!(connection.forget(family, spec, &all[..4000]).unwrap(), 3987);

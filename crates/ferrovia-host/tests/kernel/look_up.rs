@@ -60,7 +60,7 @@ fn answers_end_with_the_first_that_is_missing() {
 }
 
 #[test]
-fn who_may_not_ask_is_told_so() {
+fn look_up_without_privileges_is_an_error() {
     in_namespace(|| {
         let mut nft = Nft::open().unwrap();
         drop_privileges();
@@ -69,7 +69,7 @@ fn who_may_not_ask_is_told_so() {
         let refused = nft.look_up(Family::V4, TABLE, &services, &[key]);
         let words = refused.unwrap_err().to_string();
         assert!(
-            words.contains("look elements up") && words.contains("not permitted"),
+            words.contains("look up elements") && words.contains("not permitted"),
             "{words}"
         );
     });

@@ -6,13 +6,13 @@
 
 /// Whether anyone but us has written since we last looked.
 mod applier;
-/// Written by us, written by the tool, read back: all the same.
+/// Written by us, written by the tool, read back: anyway.
 mod exchange;
 /// Sets that packets fill.
 mod filled;
 /// Single elements, asked for by their keys.
 mod look_up;
-/// Other people's changes are heard of, our own are not.
+/// The monitor reports changes of other processes and not our own.
 mod monitor;
 /// Addresses, and what the kernel can do.
 mod node;

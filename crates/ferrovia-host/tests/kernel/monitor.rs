@@ -1,9 +1,9 @@
-//! Other people's changes are heard of, our own are not.
+//! The monitor reports changes of other processes and not our own.
 
 use ferrovia_core::dialect::nft::{Element, KeyBuilder, NftOp};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_host::nft::{Change, Monitor, Nft};
+use ferrovia_host::nft::{Monitor, Nft, RulesetChange};
 
 use crate::sample;
 use crate::support::{TABLE, apply, in_namespace, load, run};
@@ -19,7 +19,7 @@ fn ruleset_and_monitor() -> (Nft, Monitor) {
     (nft, monitor)
 }
 
-/// An operation whose news takes more than the monitor's 16 MiB: key, data and comment of each
+/// An operation whose notifications take more than the monitor's 16 MiB: key, data and comment of each
 /// element.
 fn more_than_fits() -> NftOp {
     let element = |n: u32| {
@@ -36,15 +36,15 @@ fn more_than_fits() -> NftOp {
     )
 }
 
-fn touched(family: Family, table: &str) -> Change {
-    Change::Table {
+fn touched(family: Family, table: &str) -> RulesetChange {
+    RulesetChange::Table {
         family,
         table: table.to_owned(),
     }
 }
 
 #[test]
-fn what_others_do_to_our_table_is_heard() {
+fn monitor_reports_changes_by_other_processes() {
     let commands = [
         "nft delete element ip ferrovia picks { 0:3 }",
         "nft add element ip ferrovia service-cidrs { 10.200.0.0/16 }",
@@ -60,7 +60,7 @@ fn what_others_do_to_our_table_is_heard() {
         for command in commands {
             run(command);
             // What comes next is a change to the other family's table, so that a command that was
-            // not heard is found out at once.
+            // not reported is noticed at once.
             run("nft add rule ip6 ferrovia rules accept");
             assert_eq!(
                 monitor.wait().unwrap(),
@@ -89,7 +89,7 @@ fn a_flush_of_everything_touches_every_table_once() {
 }
 
 #[test]
-fn what_we_do_and_what_is_not_about_us_is_not_heard() {
+fn monitor_ignores_own_commits_and_other_tables() {
     in_namespace(|| {
         let (mut nft, mut monitor) = ruleset_and_monitor();
         apply(
@@ -99,7 +99,7 @@ fn what_we_do_and_what_is_not_about_us_is_not_heard() {
         );
         load("table ip nat {\nchain c {\n}\n}\ntable inet ferrovia { }\n");
         apply(&mut nft, Family::V4, vec![NftOp::DeleteTable]);
-        // A second connection of this process is someone else too.
+        // A second connection of this process is another process too.
         apply(
             &mut Nft::open().unwrap(),
             Family::V6,
@@ -128,8 +128,8 @@ fn more_news_than_fit_are_reported_as_lost() {
             Family::V4,
             vec![more_than_fits()],
         );
-        assert_eq!(monitor.wait().unwrap(), Change::Lost);
-        // It hears again by then, so that nothing is missed while everything is verified.
+        assert_eq!(monitor.wait().unwrap(), RulesetChange::Lost);
+        // It receives again by then, so that nothing is missed while everything is verified.
         run("nft add rule ip6 ferrovia rules accept");
         assert_eq!(monitor.wait().unwrap(), touched(Family::V6, TABLE));
     });

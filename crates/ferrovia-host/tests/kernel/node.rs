@@ -34,7 +34,7 @@ fn addresses_of_all_interfaces_are_read() {
 }
 
 #[test]
-fn changed_addresses_are_heard() {
+fn address_monitor_reports_changes() {
     in_namespace(|| {
         let mut monitor = AddressMonitor::open().unwrap();
         for change in [
@@ -63,16 +63,16 @@ fn addresses_of_services_are_not_the_nodes_and_no_news() {
         run("ip addr add 10.96.0.12/32 dev kube-ipvs0");
         run("ip addr del 192.0.2.1/24 dev other");
         monitor.wait().unwrap();
-        // Two pieces of news in all: the next to be heard is one that does not exist yet.
+        // Two notifications in all: the next one does not exist yet.
         run("ip addr add 10.96.0.13/32 dev kube-ipvs0");
         let later = std::thread::scope(|scope| {
-            let heard = scope.spawn(|| monitor.wait().map(|()| std::time::Instant::now()));
+            let notified = scope.spawn(|| monitor.wait().map(|()| std::time::Instant::now()));
             std::thread::sleep(std::time::Duration::from_millis(200));
             let said = std::time::Instant::now();
             run("ip addr add 192.0.2.2/24 dev other");
-            heard.join().unwrap().unwrap() >= said
+            notified.join().unwrap().unwrap() >= said
         });
-        assert!(later, "an address of a service was news");
+        assert!(later, "an address of a service was reported");
         assert_eq!(local_addresses().unwrap(), ips(&["192.0.2.2"]));
     });
 }
@@ -116,7 +116,7 @@ fn without_the_right_the_probe_says_which() {
     in_namespace(|| {
         crate::support::drop_privileges();
         let error = probe::nftables(&Family::ALL).unwrap_err().to_string();
-        assert!(error.contains("needs CAP_NET_ADMIN"), "{error}");
+        assert!(error.contains("without CAP_NET_ADMIN"), "{error}");
     });
 }
 

@@ -1,4 +1,4 @@
-//! What we would never write is noticed, whoever wrote it and wherever in our table it is.
+//! What we would never write is noticed, no matter who wrote it and wherever in our table it is.
 
 use ferrovia_core::family::Family;
 use ferrovia_host::nft::Nft;
@@ -73,7 +73,7 @@ fn a_map_to_named_objects_is_odd() {
     assert_eq!(found, ["set odd has foreign flags 0x40"]);
 }
 
-/// The tool gives an element instructions only if its set says so, which is odd already; the kernel does not mind.
+/// The tool gives an element instructions only if its set reports it, which is odd already; the kernel does not mind.
 #[test]
 fn an_element_that_does_more_than_count_is_odd() {
     let found = oddities_after(
@@ -108,7 +108,7 @@ fn named_objects_are_odd() {
 }
 
 #[test]
-fn several_are_all_told() {
+fn reports_all_oddities() {
     let found = oddities_after(
         "add table ip ferrovia { flags dormant; }\n\
          add counter ip ferrovia hits\n\

@@ -296,7 +296,7 @@ pub(crate) fn elements(family: Family) -> Vec<NftOp> {
         ),
         NftOp::AddElements(
             sets.rejected,
-            vec![Element::member(front(9).build()).with_comment("nobody home")],
+            vec![Element::member(front(9).build()).with_comment("no endpoints")],
         ),
         NftOp::AddElements(
             sets.cidrs,

@@ -8,7 +8,7 @@ use ferrovia_core::dialect::nft::{
 };
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_host::nft::{Error, Failure, Nft};
+use ferrovia_host::nft::{Error, Nft, RefusedOperation};
 
 use crate::sample::{self, Sets};
 use crate::support::{TABLE, apply, drop_privileges, in_namespace, observe, run, transaction};
@@ -29,7 +29,7 @@ fn service(n: u32, class: u32) -> Element {
 }
 
 /// A transaction that must be refused, and why it was.
-fn refused(nft: &mut Nft, ops: Vec<NftOp>) -> Vec<Failure> {
+fn refused(nft: &mut Nft, ops: Vec<NftOp>) -> Vec<RefusedOperation> {
     match nft.apply(&transaction(V4, ops)) {
         Err(Error::Refused(failures)) => failures,
         other => panic!("not refused: {other:?}"),
@@ -300,7 +300,7 @@ fn packets_count_themselves_and_go_uncounted_when_the_set_is_full() {
         apply(&mut nft, V4, ops);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         for port in [53, 54, 53, 55, 53, 55] {
-            // Dropped on its way out, counted or not, which the sender is told.
+            // Dropped on its way out, counted or not, which the sender sees.
             socket.send_to(b"x", ("127.0.0.1", port)).unwrap_err();
         }
         let mut counters = nft.counters(V4, TABLE, "refusals").unwrap();

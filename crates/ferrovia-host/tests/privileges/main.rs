@@ -2,7 +2,7 @@
 //!
 //! So this program has no harness. Called without an order it runs itself once for every scenario, with the scenario's name as order; the
 //! scenario is then the main thread of a process of its own, in a network namespace of its own. Needs root and the tools of nft and iptables;
-//! without them it fails and says so.
+//! without them it fails and reports it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 /// What each process does.

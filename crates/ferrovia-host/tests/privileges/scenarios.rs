@@ -29,7 +29,7 @@ const LEFTOVERS: &str = "*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -m comment 
 pub(crate) const ALL: &[(&str, fn())] = &[
     ("net_admin_alone_writes_rules", net_admin_alone),
     ("later_threads_and_programs_have_no_more", later_threads),
-    ("earlier_threads_are_told_of", earlier_threads),
+    ("earlier_threads_are_reported", earlier_threads),
     ("earlier_threads_that_end_are_waited_for", ending_threads),
     ("an_earlier_thread_may_give_up_its_own", earlier_and_modest),
     ("what_was_given_up_does_not_come_back", no_way_back),

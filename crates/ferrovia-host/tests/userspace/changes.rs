@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use ferrovia_host::userspace::{Address, Error, Listen, Presence, Protocol};
+use ferrovia_host::userspace::{Address, AddressPresence, Error, Listen, Protocol};
 
 use crate::support::{
     ANYWHERE, alone, ask, connect, descriptors, echo_server, engine, in_namespace, named_server,
@@ -113,9 +113,9 @@ impl Drop for Copy {
 }
 
 #[test]
-fn a_closed_listener_is_closed_whoever_has_a_copy() {
+fn closed_listener_refuses_even_if_another_process_has_a_copy() {
     alone(
-        "changes::a_closed_listener_is_closed_whoever_has_a_copy",
+        "changes::closed_listener_refuses_even_if_another_process_has_a_copy",
         || {
             let engine = engine();
             let (first, address) = service(&engine, Protocol::Tcp, &[named_server()]);
@@ -166,7 +166,7 @@ fn a_range_gives_its_free_ports_and_then_says_so() {
         let service = engine.service("test", Protocol::Tcp);
         let listen = || Listen {
             address: Address::Range(ANYWHERE.ip(), 30000..=30003),
-            presence: Presence::Here,
+            presence: AddressPresence::Here,
             gate: None,
         };
         let mut ports: Vec<u16> = (0..3)

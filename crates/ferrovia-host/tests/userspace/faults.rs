@@ -5,14 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use ferrovia_host::userspace::{Failure, Protocol};
+use ferrovia_host::userspace::{ConnectFailure, Protocol};
 use socket2::{Domain, Socket, Type};
 
 use crate::support::{
     ANYWHERE, ask, connect, engine, in_namespace, named_server, serve, service, wait_until,
 };
 
-/// An address that is held, so that nobody else gets it, and where nobody listens.
+/// An address that is bound, so that no other socket gets it, and where nothing listens.
 fn refusing() -> (SocketAddr, Socket) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&ANYWHERE.into()).unwrap();
@@ -47,8 +47,8 @@ fn another_endpoint_answers_for_one_that_refuses() {
         let figures = service.figures();
         assert_eq!(figures.connections, 10);
         assert!(figures.retries >= 5, "{figures:?}");
-        assert!(figures.failures(Failure::Refused) > 0, "{figures:?}");
-        // A refusal that a busy machine keeps back for a quarter of a second counts as a time-out, and is followed by a retry as well.
+        assert!(figures.failures(ConnectFailure::Refused) > 0, "{figures:?}");
+        // A refusal that a busy machine keeps back for a quarter of a second counts as a timeout, and is followed by a retry as well.
         assert_eq!(figures.retries, figures.failures.iter().sum::<u64>());
         let endpoints = service.endpoint_figures();
         let of_endpoints = endpoints.iter().flat_map(|it| it.figures.failures);
@@ -72,15 +72,18 @@ fn another_endpoint_answers_for_one_that_hangs_and_others_do_not_wait() {
         assert_eq!(ask(address).unwrap(), good.port());
         assert_eq!(delayed.join().unwrap(), good.port());
         assert!(start.elapsed() >= Duration::from_millis(250));
-        // A connection that a busy machine takes a quarter of a second for counts as a time-out as well.
+        // A connection that a busy machine takes a quarter of a second for counts as a timeout as well.
         let figures = service.figures();
-        assert!(figures.failures(Failure::TimedOut) >= 1, "{figures:?}");
-        assert_eq!(figures.retries, figures.failures(Failure::TimedOut));
+        assert!(
+            figures.failures(ConnectFailure::TimedOut) >= 1,
+            "{figures:?}"
+        );
+        assert_eq!(figures.retries, figures.failures(ConnectFailure::TimedOut));
     });
 }
 
 #[test]
-fn when_all_fail_the_client_hears_of_it() {
+fn client_gets_a_reset_when_all_endpoints_fail() {
     in_namespace(|| {
         let engine = engine();
         let (first, second) = (refusing(), refusing());
@@ -94,13 +97,13 @@ fn when_all_fail_the_client_hears_of_it() {
 }
 
 #[test]
-fn without_endpoints_the_client_hears_of_it() {
+fn client_gets_a_reset_without_endpoints() {
     in_namespace(|| {
         let engine = engine();
         let (service, address) = service(&engine, Protocol::Tcp, &[]);
         assert_eq!(ask(address).unwrap_err().kind(), ErrorKind::ConnectionReset);
         wait_until("it ends", || service.figures().open == 0);
-        assert_eq!(service.figures().failures(Failure::NoEndpoints), 1);
+        assert_eq!(service.figures().failures(ConnectFailure::NoEndpoints), 1);
     });
 }
 
@@ -115,7 +118,7 @@ fn no_way_to_an_endpoint_is_a_reason_to_try_another() {
         for _ in 0..4 {
             assert_eq!(ask(address).unwrap(), good.port());
         }
-        assert!(service.figures().failures(Failure::Unreachable) >= 2);
+        assert!(service.figures().failures(ConnectFailure::Unreachable) >= 2);
     });
 }
 
@@ -136,13 +139,13 @@ fn a_reset_in_the_middle_is_passed_on_after_what_was_said() {
         let (service, address) = service(&engine, Protocol::Tcp, &[server]);
         let mut stream = connect(address);
         stream.write_all(b"hello").unwrap();
-        let mut heard = [0; 7];
-        stream.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"half of");
+        let mut received = [0; 7];
+        stream.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"half of");
         heard_so_far.wait();
-        let error = stream.read(&mut heard).unwrap_err();
+        let error = stream.read(&mut received).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         wait_until("it ends", || service.figures().open == 0);
-        assert_eq!(service.figures().failures(Failure::Reset), 1);
+        assert_eq!(service.figures().failures(ConnectFailure::Reset), 1);
     });
 }

@@ -1,10 +1,11 @@
-//! Clients that are told apart by their address.
+//! Clients that are distinguished by their address.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 
 use ferrovia_host::userspace::{
-    Address, Engine, Failure, Gate, Listen, Options, Presence, Protocol, Service, Sources,
+    Address, AddressPresence, ConnectFailure, Engine, Gate, Listen, Options, Protocol, Service,
+    Sources,
 };
 use ferrovia_lab::waiting::SOON;
 use socket2::{Domain, Socket, Type};
@@ -15,7 +16,7 @@ use crate::support::{
 };
 
 const FRIEND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+const OTHER_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Who calls the listeners of these tests from their own address.
 const ITSELF: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
@@ -34,7 +35,7 @@ fn only(of: Ipv4Addr, itself: bool) -> Option<Gate> {
 fn listen(service: &Service, gate: Option<Gate>) -> SocketAddr {
     let listen = Listen {
         address: Address::At(ANYWHERE),
-        presence: Presence::Here,
+        presence: AddressPresence::Here,
         gate,
     };
     service.listen(listen).unwrap()
@@ -74,12 +75,12 @@ fn who_is_not_let_in_is_cut_off_and_reaches_no_endpoint() {
         let gated = listen(&service, only(FRIEND, false));
         let open = listen(&service, None);
         assert_eq!(ask_from(FRIEND, gated), Ok(server.port()));
-        for client in [STRANGER, ITSELF] {
+        for client in [OTHER_CLIENT, ITSELF] {
             assert_eq!(ask_from(client, gated), Err(ErrorKind::ConnectionReset));
             assert_eq!(ask_from(client, open), Ok(server.port()), "not its gate");
         }
         let figures = service.figures();
-        assert_eq!(figures.failures(Failure::NotAllowed), 2);
+        assert_eq!(figures.failures(ConnectFailure::NotAllowed), 2);
         assert_eq!(figures.connections, 3);
         assert_eq!(service.endpoint_figures()[0].figures.connections, 3);
     });
@@ -100,15 +101,15 @@ fn another_gate_holds_for_those_who_come_next() {
             assert_eq!(&word, b"word");
         };
         echo(&mut kept);
-        assert!(service.set_gate(address, only(STRANGER, true)));
+        assert!(service.set_gate(address, only(OTHER_CLIENT, true)));
         echo(&mut kept);
         assert_eq!(ask_from(FRIEND, address), Err(ErrorKind::ConnectionReset));
-        for client in [STRANGER, ITSELF] {
+        for client in [OTHER_CLIENT, ITSELF] {
             echo(&mut connect_from(client, address).unwrap());
         }
         assert!(service.set_gate(address, None));
         echo(&mut connect_from(FRIEND, address).unwrap());
-        assert!(!service.set_gate(ANYWHERE, None), "nobody listens there");
+        assert!(!service.set_gate(ANYWHERE, None), "nothing listens there");
     });
 }
 
@@ -122,7 +123,7 @@ fn some_clients_are_another_services() {
         set_endpoints(&service, &[own]);
         let elsewhere = Some((sources(FRIEND, true), &other));
         let address = listen(&service, Some(Gate::new(Vec::new(), elsewhere)));
-        assert_eq!(ask_from(STRANGER, address), Ok(own.port()));
+        assert_eq!(ask_from(OTHER_CLIENT, address), Ok(own.port()));
         assert_eq!(ask_from(FRIEND, address), Ok(others.port()));
         assert_eq!(ask_from(ITSELF, address), Ok(others.port()));
         let (figures, of_other) = (service.figures(), other.figures());
@@ -134,7 +135,7 @@ fn some_clients_are_another_services() {
 }
 
 #[test]
-fn datagrams_of_strangers_are_ignored_and_cost_nobody_a_flow() {
+fn rejected_datagrams_take_no_flow() {
     in_namespace(|| {
         let engine = Engine::start(&Options {
             threads: Some(1),
@@ -149,14 +150,14 @@ fn datagrams_of_strangers_are_ignored_and_cost_nobody_a_flow() {
         let address = listen(&service, only(FRIEND, false));
         let friend = datagrams_from(FRIEND, address);
         assert_eq!(udp_ask(&friend).unwrap(), server.port());
-        for client in [STRANGER, ITSELF] {
+        for client in [OTHER_CLIENT, ITSELF] {
             datagrams_from(client, address).send(b"who").unwrap();
         }
-        let ignored = || service.figures().failures(Failure::NotAllowed);
+        let ignored = || service.figures().failures(ConnectFailure::NotAllowed);
         wait_until("both were ignored", || ignored() == 2);
         assert_eq!(udp_ask(&friend).unwrap(), server.port());
         let figures = service.figures();
         assert_eq!((figures.connections, figures.open), (1, 1));
-        assert_eq!(figures.failures(Failure::Limit), 0);
+        assert_eq!(figures.failures(ConnectFailure::Limit), 0);
     });
 }

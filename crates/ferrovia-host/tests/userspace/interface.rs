@@ -1,4 +1,4 @@
-//! Service addresses on somebody else's interface, and on one that comes and goes.
+//! Service addresses on another process's interface, and on one that comes and goes.
 
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ fn an_address_that_was_there_before_stays_when_its_service_goes() {
 }
 
 #[test]
-fn an_interface_that_was_made_anew_gets_its_addresses_again() {
+fn recreated_interface_gets_its_addresses_again() {
     in_namespace(|| {
         let make = || run("ip link add services type veth peer name other");
         make();
@@ -44,7 +44,10 @@ fn an_interface_that_was_made_anew_gets_its_addresses_again() {
         assert_eq!(interface.addresses(Family::V4).unwrap(), ours);
         run("ip link delete services");
         let gone = interface.addresses(Family::V4).unwrap_err();
-        assert!(gone.to_string().contains("no interface services"), "{gone}");
+        assert!(
+            gone.to_string().contains("cannot find interface services"),
+            "{gone}"
+        );
         make();
         assert!(interface.addresses(Family::V4).unwrap().is_empty());
         interface.add(&ours).unwrap();

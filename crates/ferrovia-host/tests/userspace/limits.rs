@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrovia_host::userspace::{Engine, Failure, Options, Protocol};
+use ferrovia_host::userspace::{ConnectFailure, Engine, Options, Protocol};
 
 use crate::support::{
     ALONE, ANYWHERE, INSIDE, alone, ask, connect, descriptors, echo_server, in_namespace,
@@ -70,11 +70,11 @@ fn ten_thousand_idle_connections_take_little_and_leave_nothing() {
                 .collect();
             // Each is used, and comes to rest.
             for (client, server) in &mut pairs {
-                let mut heard = [0; 64];
+                let mut received = [0; 64];
                 client.write_all(&[7; 64]).unwrap();
-                server.read_exact(&mut heard).unwrap();
-                server.write_all(&heard).unwrap();
-                client.read_exact(&mut heard).unwrap();
+                server.read_exact(&mut received).unwrap();
+                server.write_all(&received).unwrap();
+                client.read_exact(&mut received).unwrap();
             }
             let full = engine.ask();
             assert_eq!(full.open, many);
@@ -242,7 +242,7 @@ fn out_of_descriptors_connections_wait_and_nothing_spins() {
             taken.pop();
             let mut stream = connect(address);
             wait_until("the limit is met", || {
-                service.figures().failures(Failure::Limit) > 0
+                service.figures().failures(ConnectFailure::Limit) > 0
             });
             let (start, used) = (Instant::now(), processor_time());
             while start.elapsed() < Duration::from_secs(1) {
@@ -297,7 +297,7 @@ fn at_the_limit_of_connections_the_next_waits_for_one_to_end() {
         let (second, other): (_, SocketAddr) = service(&engine, Protocol::Tcp, &[named_server()]);
         let waiting = thread::spawn(move || ask(other).unwrap());
         wait_until("it has to wait", || {
-            second.figures().failures(Failure::Limit) > 0
+            second.figures().failures(ConnectFailure::Limit) > 0
         });
         assert_eq!(second.figures().connections, 0);
         streams.pop();

@@ -9,7 +9,7 @@ mod changes;
 mod choice;
 /// Endpoints that refuse, hang, reset; clients that do.
 mod faults;
-/// Clients that are told apart by their address.
+/// Clients that are distinguished by their address.
 mod gates;
 /// Addresses that pass from one proxy to another.
 mod handover;

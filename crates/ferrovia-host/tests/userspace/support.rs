@@ -111,7 +111,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     try_connect(address).unwrap()
 }
 
-/// Which named server answers. A proxy that has nobody to carry to hangs up at once, so a client that is slow to wake may hear of that from
+/// Which named server answers. A proxy without an endpoint resets at once, so a slow client may see that from
 /// connecting already.
 pub(crate) fn ask(address: SocketAddr) -> std::io::Result<u16> {
     let mut port = [0; 2];

@@ -6,14 +6,14 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferrovia_host::userspace::{Address, Endpoint, Listen, Presence, Protocol};
+use ferrovia_host::userspace::{Address, AddressPresence, Endpoint, Listen, Protocol};
 
 use crate::support::{
     Numbers, ask, connect, echo_server, engine, in_namespace, named_server, run, serve, service,
     wait_until,
 };
 
-/// Bytes that tell where in a stream they were.
+/// Bytes that depend on their position in a stream.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut numbers = Numbers(seed | 1);
     let mut bytes: Vec<u8> = (0..len.div_ceil(8))
@@ -84,7 +84,7 @@ fn only_what_stays_on_the_machine_ignores_the_nodes_congestion_control() {
 }
 
 #[test]
-fn a_client_that_has_said_all_still_hears() {
+fn client_that_shut_down_writing_still_receives() {
     in_namespace(|| {
         let engine = engine();
         let server = serve(|mut stream| {
@@ -104,7 +104,7 @@ fn a_client_that_has_said_all_still_hears() {
 }
 
 #[test]
-fn a_server_that_has_said_all_still_hears() {
+fn server_that_shut_down_writing_still_receives() {
     in_namespace(|| {
         let engine = engine();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -213,7 +213,7 @@ fn both_families_and_an_address_that_comes_later() {
         assert!(error.to_string().contains("198.51.100.7:8080"), "{error}");
         let listen = Listen {
             address: Address::At(later),
-            presence: Presence::Later,
+            presence: AddressPresence::Later,
             gate: None,
         };
         service.listen(listen).unwrap();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use ferrovia_host::userspace::{Engine, Failure, Options, Protocol};
+use ferrovia_host::userspace::{ConnectFailure, Engine, Options, Protocol};
 
 use crate::support::{
     ANYWHERE, engine, in_namespace, run, service, set_endpoints, udp_ask, udp_client, udp_server,
@@ -50,7 +50,7 @@ fn a_silent_flow_ends_and_the_next_may_go_elsewhere() {
     });
 }
 
-/// A server that tells each client its port.
+/// A server that sends each client its port.
 fn mirror() -> SocketAddr {
     let socket = UdpSocket::bind(ANYWHERE).unwrap();
     let address = socket.local_addr().unwrap();
@@ -157,9 +157,9 @@ fn long_and_empty_datagrams_arrive_whole() {
         let mut buffer = vec![0; 65536];
         for len in [0, 1, 4096, 5000, 60000] {
             client.send(&vec![b'x'; len]).unwrap();
-            let heard = client.recv(&mut buffer).unwrap();
+            let received = client.recv(&mut buffer).unwrap();
             let start = buffer.iter().position(|byte| *byte == b':').unwrap() + 1;
-            assert_eq!(heard - start, len);
+            assert_eq!(received - start, len);
         }
     });
 }
@@ -171,7 +171,9 @@ fn answers_come_from_the_address_that_was_asked() {
         run("ip address add 198.51.100.2/32 dev lo");
         run("ip address add 2001:db8::1/128 dev lo nodad");
         // The kernel makes an IPv6 address usable in its own time.
-        wait_until("the address is usable", || hears_itself("[2001:db8::1]:0"));
+        wait_until("the address is usable", || {
+            receives_from_itself("[2001:db8::1]:0")
+        });
         let engine = engine();
         let server = udp_server();
         for (any, asked) in [
@@ -192,8 +194,8 @@ fn answers_come_from_the_address_that_was_asked() {
             for ip in asked {
                 let to = SocketAddr::new(ip.parse().unwrap(), port);
                 socket.send_to(b"who", to).unwrap();
-                let heard = socket.recv_from(&mut [0; 64]);
-                let (_, from) = heard.unwrap_or_else(|error| panic!("{to} is silent: {error}"));
+                let received = socket.recv_from(&mut [0; 64]);
+                let (_, from) = received.unwrap_or_else(|error| panic!("{to} is silent: {error}"));
                 assert_eq!(from, to);
             }
         }
@@ -201,29 +203,29 @@ fn answers_come_from_the_address_that_was_asked() {
 }
 
 /// Whether a socket with this address can send to itself.
-fn hears_itself(address: &str) -> bool {
-    let heard = || {
+fn receives_from_itself(address: &str) -> bool {
+    let receive = || {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(Duration::from_millis(100)))?;
         socket.send_to(b"me", socket.local_addr()?)?;
         socket.recv(&mut [0; 2])
     };
-    heard().is_ok()
+    receive().is_ok()
 }
 
 #[test]
 fn a_refused_flow_goes_elsewhere() {
     in_namespace(|| {
         let engine = engine();
-        let nobody = UdpSocket::bind(ANYWHERE).unwrap().local_addr().unwrap();
+        let closed = UdpSocket::bind(ANYWHERE).unwrap().local_addr().unwrap();
         let good = udp_server();
-        let (service, address) = service(&engine, Protocol::Udp, &[nobody, good]);
+        let (service, address) = service(&engine, Protocol::Udp, &[closed, good]);
         service.set_idle_timeout(LONG);
         service.set_affinity(Some(LONG));
         let client = udp_client(address, SOON);
         client.send(b"lost").unwrap();
         wait_until("it is refused", || {
-            service.figures().failures(Failure::Refused) == 1
+            service.figures().failures(ConnectFailure::Refused) == 1
         });
         assert_eq!(udp_ask(&client).unwrap(), good.port());
     });
@@ -238,7 +240,7 @@ fn without_endpoints_datagrams_are_dropped_and_counted() {
         let error = udp_ask(&client).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         wait_until("it is counted", || {
-            service.figures().failures(Failure::NoEndpoints) == 1
+            service.figures().failures(ConnectFailure::NoEndpoints) == 1
         });
     });
 }
@@ -260,7 +262,7 @@ fn of_too_many_flows_the_oldest_goes() {
         }
         let figures = service.figures();
         assert_eq!((figures.open, figures.connections), (10, 30));
-        assert_eq!(figures.failures(Failure::Limit), 20);
+        assert_eq!(figures.failures(ConnectFailure::Limit), 20);
         // The last ones still have theirs.
         for client in &clients[20..] {
             udp_ask(client).unwrap();

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::conntrack::Cleanup;
-use ferrovia_host::conntrack::{self, Removed, Stale};
+use ferrovia_host::conntrack::{self, FlowToDelete, RemovedFlows};
 use ferrovia_host::privileges::{self, RULES};
 
 /// How far apart the rounds of a family begin: kube-proxy's default for the least time between two syncs.
@@ -35,7 +35,7 @@ pub struct Cleaned {
     /// How long it took, without the time it waited for syncs to end.
     pub took: Duration,
     /// How many flows went. What failed is tried again.
-    pub result: Result<Removed, conntrack::Error>,
+    pub result: Result<RemovedFlows, conntrack::Error>,
 }
 
 /// The grip on the thread, which ends when this is dropped.
@@ -149,7 +149,7 @@ impl Shared {
     }
 
     /// Takes out of a batch what must not be deleted, once that can be told. Answers with how long that took.
-    fn spare(&self, family: Family, batch: &mut Vec<Stale>) -> Duration {
+    fn spare(&self, family: Family, batch: &mut Vec<FlowToDelete>) -> Duration {
         let start = Instant::now();
         let mut state = self.lock();
         while state.syncs > 0 && !state.has_ended {
@@ -241,13 +241,13 @@ fn work(shared: &Shared, pace: Duration, mut report: impl FnMut(Cleaned)) {
 }
 
 fn carry_out(
-    cleaner: &mut Option<conntrack::Cleaner>,
+    cleaner: &mut Option<conntrack::FlowCleaner>,
     order: &Cleanup,
-    spare: impl FnMut(&mut Vec<Stale>),
-) -> Result<Removed, conntrack::Error> {
+    spare: impl FnMut(&mut Vec<FlowToDelete>),
+) -> Result<RemovedFlows, conntrack::Error> {
     let cleaner = match cleaner {
         Some(cleaner) => cleaner,
-        none => none.insert(conntrack::Cleaner::open()?),
+        none => none.insert(conntrack::FlowCleaner::open()?),
     };
     cleaner.clean(order, spare)
 }
@@ -259,7 +259,7 @@ fn other(family: Family) -> Family {
     }
 }
 
-fn log_success(family: Family, took: Duration, removed: &Removed) {
+fn log_success(family: Family, took: Duration, removed: &RemovedFlows) {
     if removed.total() == 0 {
         tracing::debug!(%family, ?took, "no UDP flow is stale");
         return;

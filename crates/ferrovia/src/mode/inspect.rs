@@ -15,11 +15,11 @@ use ferrovia_core::plan::{ObservedPolicy, Planner, userspace};
 use ferrovia_core::trace::Trace;
 use ferrovia_core::trace::in_kernel::{self, KernelObject};
 use ferrovia_host::Applier as _;
-use ferrovia_host::iptables::{self as tools, Counter, Counters, IptablesApplier, Tool};
+use ferrovia_host::iptables::{self as tools, AcctCounter, AcctCounters, IptablesApplier, Tool};
 use ferrovia_host::ipvs::{Ipvs, IpvsApplier};
 use ferrovia_host::nft::Nft;
 use ferrovia_host::portals::{Directory, interface};
-use ferrovia_host::survey::sockets::{self, Listener};
+use ferrovia_host::survey::sockets::{self, ListeningSocket};
 
 use super::{IptablesSettings, UserspaceMode};
 use crate::config::IpvsSettings;
@@ -51,12 +51,12 @@ pub(super) fn iptables(
 ) -> Result<Vec<Difference>, SyncError> {
     let family = desired.family;
     let observed = observe_iptables(family)?;
-    let has = |counter| Counters::open().is_ok_and(|mut c| c.packets(counter).is_ok());
+    let has = |counter| AcctCounters::open().is_ok_and(|mut c| c.packets(counter).is_ok());
     let options = IptablesOptions {
         drop_invalid: !tools::is_liberal(),
         // Whoever wrote the rules made the counters first; we make none.
-        count_invalid: has(Counter::Invalid),
-        count_localhost: has(Counter::Localhost),
+        count_invalid: has(AcctCounter::Invalid),
+        count_localhost: has(AcctCounter::Localhost),
         ..settings.options()
     };
     let plan =
@@ -160,14 +160,14 @@ pub(super) fn nft_objects(trace: &Trace) -> Result<Vec<KernelObject>, SyncError>
 /// The sockets that take a packet where no rule leads it anywhere.
 pub(super) fn listeners(trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
     let packet = &trace.packet;
-    let takes = |listener: &Listener| {
+    let takes = |listener: &ListeningSocket| {
         let is_addressed = listener.address == packet.destination
             || listener.address.is_unspecified()
                 && Family::of(listener.address) == Family::of(packet.destination);
         listener.protocol == packet.protocol && listener.port == packet.port && is_addressed
     };
     let found = sockets::listeners()?.into_iter().filter(takes);
-    let object = |listener: Listener| KernelObject {
+    let object = |listener: ListeningSocket| KernelObject {
         place: format!("{} socket", listener.protocol),
         text: format!(
             "listens on {}",

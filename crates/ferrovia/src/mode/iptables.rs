@@ -10,7 +10,7 @@ use ferrovia_core::plan::iptables::{
 };
 use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_host::iptables::{
-    self, Counter, Counters, IptablesApplier, LockUsage, Rules, RulesWritten,
+    self, AcctCounter, AcctCounters, IptablesApplier, LockUsage, Rules, RulesWritten,
 };
 use ferrovia_host::portals::Directory;
 use ferrovia_host::probe;
@@ -72,8 +72,8 @@ pub(super) fn install(settings: IptablesSettings) -> Result<Installed, SyncError
     let counters = usable_counters();
     let options = IptablesOptions {
         drop_invalid: !iptables::is_liberal(),
-        count_invalid: counters.contains(&Counter::Invalid),
-        count_localhost: counters.contains(&Counter::Localhost),
+        count_invalid: counters.contains(&AcctCounter::Invalid),
+        count_localhost: counters.contains(&AcctCounter::Localhost),
         commits: detected.backend.commits(),
         ..settings.options()
     };
@@ -149,31 +149,34 @@ impl Figures {
 }
 
 /// Reads the kernel's counters for whoever scrapes. They are gone if somebody removed them, and come back with the next full sync.
-fn tell_packets(usable: &[Counter], metrics: &Metrics) {
-    let mut counters = match Counters::open() {
+fn tell_packets(usable: &[AcctCounter], metrics: &Metrics) {
+    let mut counters = match AcctCounters::open() {
         Ok(counters) => counters,
         Err(error) => {
             tracing::debug!(%error, "the kernel's packet counters cannot be read");
             return;
         }
     };
-    let mut packets = |counter: Counter| {
+    let mut packets = |counter: AcctCounter| {
         let is_used = usable.contains(&counter);
         is_used.then(|| counters.packets(counter).ok()).flatten()
     };
-    metrics.iptables_packets(packets(Counter::Invalid), packets(Counter::Localhost));
+    metrics.iptables_packets(
+        packets(AcctCounter::Invalid),
+        packets(AcctCounter::Localhost),
+    );
 }
 
 /// The counters that rules may count into. A kernel without them is no worse, only quieter.
-fn usable_counters() -> Vec<Counter> {
-    let mut counters = match Counters::open() {
+fn usable_counters() -> Vec<AcctCounter> {
+    let mut counters = match AcctCounters::open() {
         Ok(counters) => counters,
         Err(error) => {
             tracing::debug!(%error, "the kernel's packet counters cannot be reached");
             return Vec::new();
         }
     };
-    let mut usable = vec![Counter::Invalid, Counter::Localhost];
+    let mut usable = vec![AcctCounter::Invalid, AcctCounter::Localhost];
     usable.retain(|counter| match counters.ensure(*counter) {
         Ok(()) => true,
         Err(error) => {

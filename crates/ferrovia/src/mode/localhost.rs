@@ -7,7 +7,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
 use ferrovia_core::trace::TraceMode;
-use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleListener};
+use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleReporter};
 
 use super::troubles::{Consequence, Troubles};
 use super::{Installed, Mode};
@@ -96,7 +96,7 @@ impl Localhost {
         let start = Instant::now();
         let changes = changes(&self.proxies);
         let troubles = self.proxies.change(&changes);
-        self.troubles.hear(&troubles, &self.proxies);
+        self.troubles.report(&troubles, &self.proxies);
         Written {
             apply: written.apply + start.elapsed(),
             ..written
@@ -126,7 +126,7 @@ impl Backend for Localhost {
 
     fn tidy(&mut self) -> Result<Written, SyncError> {
         let troubles = self.proxies.retry();
-        self.troubles.hear(&troubles, &self.proxies);
+        self.troubles.report(&troubles, &self.proxies);
         self.inner.tidy()
     }
 

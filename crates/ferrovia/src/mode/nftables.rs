@@ -6,7 +6,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::nft::layout::{PREDECESSORS, TABLE};
 use ferrovia_core::plan::{ObservedPolicy, Planner};
-use ferrovia_host::nft::{Change, Connection, Monitor, Nft, NftApplier};
+use ferrovia_host::nft::{Monitor, Nft, NftApplier, NftConnection, RulesetChange};
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables, probe};
 
@@ -32,7 +32,7 @@ pub(super) fn install(counters: bool) -> Result<Installed, SyncError> {
     probe::nftables(&families)?;
     let nft = Nft::open()?;
     let writer = nft.port_id();
-    let connection = Connection::new(nft);
+    let connection = NftConnection::new(nft);
     let mut backends = PerFamily { v4: None, v6: None };
     for family in families {
         let pair = Pair::new(
@@ -88,8 +88,8 @@ pub(super) fn remove(predecessors: bool) -> Result<Vec<String>, SyncError> {
 impl Watcher for Monitor {
     fn wait(&mut self) -> Result<Option<Family>, SyncError> {
         match Self::wait(self)? {
-            Change::Table { family, .. } => Ok(Some(family)),
-            Change::Lost => Ok(None),
+            RulesetChange::Table { family, .. } => Ok(Some(family)),
+            RulesetChange::Lost => Ok(None),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrovia_host::iptables::{self, LeftoversError, Removed, RemovedWith};
+use ferrovia_host::iptables::{self, LeftoversError, RemovedRules, RemovedWith};
 use ferrovia_host::survey::processes;
 use ferrovia_host::survey::sockets::{self, owners};
 
@@ -47,7 +47,7 @@ impl Steps {
     }
 
     /// The same for iptables chains.
-    pub(super) fn add_chains(&mut self, outcome: Result<Removed, LeftoversError>) {
+    pub(super) fn add_chains(&mut self, outcome: Result<RemovedRules, LeftoversError>) {
         let removed = outcome.unwrap_or_else(|error| {
             self.failures.push(error.to_string());
             error.removed
@@ -96,9 +96,9 @@ pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
         let found = iptables::find_leftovers()?;
         let chains = in_words(&found.tools);
         done.in_use = (!chains.is_empty()).then_some((chains, proxy));
-        Removed {
+        RemovedRules {
             left: found.left,
-            ..Removed::default()
+            ..RemovedRules::default()
         }
     } else {
         if iptables::is_any_marked()? {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use ferrovia_core::model::ServiceKey;
-use ferrovia_host::portals::{Proxies, Trouble, TroubleListener};
+use ferrovia_host::portals::{Proxies, Trouble, TroubleReporter};
 
 use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 
@@ -47,8 +47,8 @@ impl Troubles {
     }
 }
 
-impl TroubleListener for Troubles {
-    fn hear(&mut self, troubles: &[Trouble], proxies: &Proxies) {
+impl TroubleReporter for Troubles {
+    fn report(&mut self, troubles: &[Trouble], proxies: &Proxies) {
         for Trouble { proxy, error } in troubles {
             let service = &proxy.key.service;
             if self.told.insert(service.clone()) {
@@ -135,9 +135,9 @@ mod tests {
         let ((first, at_first), (_second, at_second)) = (taken(), taken());
         let changes = [proxy("web", at_first), proxy("more", at_second)];
         let failed = proxies.change(&changes);
-        troubles.hear(&failed, &proxies);
+        troubles.report(&failed, &proxies);
         let failed = proxies.retry();
-        troubles.hear(&failed, &proxies);
+        troubles.report(&failed, &proxies);
         let told = std::mem::take(&mut *heard.lock().unwrap());
         assert_eq!(told.len(), 2, "{told:?}");
         let web = Regarding::Service(ServiceKey::new("default", "web").unwrap());
@@ -147,9 +147,9 @@ mod tests {
         // One gets its port; another service has none still. Trouble that comes anew is told anew.
         drop(first);
         let failed = proxies.retry();
-        troubles.hear(&failed, &proxies);
+        troubles.report(&failed, &proxies);
         let failed = proxies.change(&[proxy("web", at_second)]);
-        troubles.hear(&failed, &proxies);
+        troubles.report(&failed, &proxies);
         let told = std::mem::take(&mut *heard.lock().unwrap());
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!(told[0].regarding, web);

@@ -13,8 +13,8 @@ use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_core::trace::TraceMode;
 use ferrovia_host::iptables::{self, IptablesApplier};
 use ferrovia_host::portals::{
-    BindApplier, Directory, Interface, InterfaceChoice, LazyEngine, PortalApplier, Proxies,
-    ProxySettings, TroubleListener, interface,
+    BindPortalsApplier, Directory, Interface, InterfaceChoice, LazyEngine, PortalApplier, Proxies,
+    ProxySettings, TroubleReporter, interface,
 };
 use ferrovia_host::{addr, probe};
 
@@ -164,7 +164,7 @@ impl UserspaceMode {
             let proxies = self.proxies(family, &engine, &directory);
             let pair = Pair::new(
                 self.planner_here(family),
-                BindApplier::new(family, proxies, interface, troubles(notices)),
+                BindPortalsApplier::new(family, proxies, interface, troubles(notices)),
             );
             backends[family] = Some(Box::new(pair) as Box<dyn Backend>);
         }
@@ -201,7 +201,7 @@ impl UserspaceMode {
     }
 }
 
-fn troubles(notices: &Noticeboard) -> Box<dyn TroubleListener> {
+fn troubles(notices: &Noticeboard) -> Box<dyn TroubleReporter> {
     Box::new(Troubles::new(UNPROXIED, notices.clone()))
 }
 

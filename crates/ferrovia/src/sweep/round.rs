@@ -9,7 +9,7 @@ use ferrovia_core::plan::nft::sweep::{
     DynamicSetDump, RemovedFrontends, Sweep, enough, overflow, sweep,
 };
 use ferrovia_host::memory;
-use ferrovia_host::nft::{Connection, Error, Nft};
+use ferrovia_host::nft::{Error, Nft, NftConnection};
 
 use super::Report;
 
@@ -26,7 +26,7 @@ const FILLED: [NftSetId; 3] = [
 /// The sets, and what was last seen of them.
 pub(super) struct Sets {
     /// Writes, so that our rules' other writers know these changes as ours.
-    writer: Connection,
+    writer: NftConnection,
     /// Reads, so that writers need not wait for that. Opened when it is needed.
     reader: Option<Nft>,
     counters: bool,
@@ -46,7 +46,7 @@ struct Overflows {
 const WATCHED: [NftSetId; 2] = [NftSetId::Affinity, NftSetId::Connections];
 
 impl Sets {
-    pub(super) fn new(writer: Connection, counters: bool) -> Self {
+    pub(super) fn new(writer: NftConnection, counters: bool) -> Self {
         Self {
             writer,
             reader: None,

@@ -15,11 +15,18 @@ use std::path::Path;
 use ferrovia_core::dialect::nft::{NftObserved, ObservedSet};
 use ferrovia_core::family::Family;
 use ferrovia_core::plan::nft::layout::TABLE;
-use ferrovia_host::netlink::{self, Header, Refusal, Socket, Writer, flags, messages};
 use ferrovia_host::nft::Nft;
 use ferrovia_lab::client::{Call, Caller, PATIENCE};
 use ferrovia_lab::daemon::{TestNode, answered_throughout};
 use ferrovia_lab::{Outcome, Protocol, Role};
+use ferrovia_netlink::uapi::netlink::NLM_F_REQUEST;
+use ferrovia_netlink::uapi::nf_tables::{
+    NFT_MSG_DELRULE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE, NFTA_RULE_TABLE,
+};
+use ferrovia_netlink::uapi::nfnetlink::{
+    NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFNL_SUBSYS_NFTABLES,
+};
+use ferrovia_netlink::{self as netlink, Header, Refusal, Socket, Writer, messages, nfnetlink};
 
 use super::counters::{Counts, counts as counted};
 use super::filled_sets::{Client, endpoint};
@@ -27,14 +34,9 @@ use crate::FERROVIA;
 
 const SERVICES: &str = include_str!("upgrade/services.yaml");
 
-/// nf_tables' kinds of messages.
-const BATCH_BEGIN: u16 = 16;
-const BATCH_END: u16 = 17;
-const NEW_CHAIN: u16 = 10 << 8 | 3;
-const NEW_RULE: u16 = 10 << 8 | 6;
-const DELETE_RULE: u16 = 10 << 8 | 8;
-/// The attribute that names a rule's table.
-const RULE_TABLE: u16 = 1;
+const NEW_CHAIN: u16 = nfnetlink::message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWCHAIN);
+const NEW_RULE: u16 = nfnetlink::message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWRULE);
+const DELETE_RULE: u16 = nfnetlink::message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_DELRULE);
 
 /// What one version wrote for each family.
 struct Recorded {
@@ -65,7 +67,7 @@ fn send(node: &TestNode, batch: &[u8]) {
     let _inside = node.world.enter(Role::Node).expect("it can be entered");
     let mut socket = Socket::open(netlink::Protocol::Netfilter).expect("it can be opened");
     socket.send(batch).expect("the kernel takes it");
-    while let Some(answers) = socket.receive_waiting().expect("the kernel answers") {
+    while let Some(answers) = socket.try_receive().expect("the kernel answers") {
         for message in messages(answers) {
             if let Some(Err(refusal)) = Refusal::read(&message) {
                 panic!("message {}: {refusal}", message.seq);
@@ -83,19 +85,25 @@ fn only_rules(family: u8, batch: &[u8]) -> Vec<u8> {
             flags: message.flags,
             seq: message.seq,
         };
-        let is_kept = [BATCH_BEGIN, NEW_CHAIN, NEW_RULE, BATCH_END].contains(&message.kind);
+        let is_kept = [
+            NFNL_MSG_BATCH_BEGIN,
+            NEW_CHAIN,
+            NEW_RULE,
+            NFNL_MSG_BATCH_END,
+        ]
+        .contains(&message.kind);
         if is_kept {
             writer.message(header, |w| w.raw(message.body));
         }
-        if message.kind == BATCH_BEGIN {
+        if message.kind == NFNL_MSG_BATCH_BEGIN {
             let all_rules = Header {
                 kind: DELETE_RULE,
-                flags: flags::REQUEST,
+                flags: NLM_F_REQUEST,
                 ..header
             };
             writer.message(all_rules, |w| {
-                w.raw(&[family, 0, 0, 0]);
-                w.text(RULE_TABLE, TABLE);
+                w.raw(&nfnetlink::header(family));
+                w.text(NFTA_RULE_TABLE, TABLE);
             });
         }
     }

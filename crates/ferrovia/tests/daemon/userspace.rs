@@ -277,7 +277,7 @@ fn reports_a_missing_interface() {
     let output = command.output().expect("ferrovia can be started");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("there is no interface nowhere0"), "{said}");
+    assert!(said.contains("cannot find interface nowhere0"), "{said}");
 }
 
 #[test]

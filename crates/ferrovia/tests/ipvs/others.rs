@@ -113,7 +113,7 @@ fn a_device_with_our_name() {
     let cleanup = node.ferrovia().args(["cleanup", "--kube-proxy"]).output();
     let cleanup = cleanup.unwrap();
     assert!(cleanup.status.success(), "{cleanup:?}");
-    let complaint = "the device kube-ipvs0 is of kind bridge, not dummy";
+    let complaint = "cannot use device kube-ipvs0: its kind is bridge, not dummy";
     let once = stage.once();
     let said = String::from_utf8_lossy(&once.stderr);
     assert_eq!(once.status.code(), Some(1), "{said}");
@@ -188,7 +188,7 @@ fn no_ipvs() {
     let once = stage.once();
     let said = String::from_utf8_lossy(&once.stderr);
     assert_eq!(once.status.code(), Some(1), "{said}");
-    assert!(said.contains("no IPVS"), "{said}");
+    assert!(said.contains("cannot use IPVS"), "{said}");
 }
 
 /// Takes modules out of the guest's kernel.

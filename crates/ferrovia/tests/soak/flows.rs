@@ -4,8 +4,18 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Context;
-use ferrovia_host::netlink::{Error, Header, Protocol, Refusal, Socket, Writer, flags, messages};
 use ferrovia_lab::{Role, World};
+use ferrovia_netlink::uapi::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST};
+use ferrovia_netlink::uapi::nf_conntrack_common::{IPS_ASSURED, IPS_CONFIRMED, IPS_SEEN_REPLY};
+use ferrovia_netlink::uapi::nf_conntrack_tcp::TCP_CONNTRACK_ESTABLISHED;
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_CTNETLINK;
+use ferrovia_netlink::uapi::nfnetlink_conntrack::{
+    CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_MARK, CTA_MARK_MASK, CTA_PROTO_DST_PORT, CTA_PROTO_NUM,
+    CTA_PROTO_SRC_PORT, CTA_PROTOINFO, CTA_PROTOINFO_TCP, CTA_PROTOINFO_TCP_STATE, CTA_STATUS,
+    CTA_TIMEOUT, CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO, CTA_TUPLE_REPLY,
+    IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_NEW,
+};
+use ferrovia_netlink::{Error, Header, Protocol, Refusal, Socket, Writer, messages, nfnetlink};
 
 /// How many come at once: while there is room, and when there may be some.
 const MANY: u32 = 500;
@@ -14,10 +24,8 @@ const FEW: u32 = 20;
 const MARK: u32 = 0x736f_616b;
 /// An unused address.
 const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 127, 255, 1), 9);
-/// The subsystem of connection tracking, and what it is asked to do.
-const NEW: u16 = 1 << 8;
-const DELETE: u16 = NEW | 2;
-const MARK_ATTRIBUTE: u16 = 8;
+const NEW: u16 = nfnetlink::message_type(NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW);
+const DELETE: u16 = nfnetlink::message_type(NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_DELETE);
 
 /// All filler flows in a world's node.
 pub(crate) struct Crowd {
@@ -58,7 +66,7 @@ impl Crowd {
         for number in 0..count {
             let header = Header {
                 kind: NEW,
-                flags: flags::REQUEST | flags::CREATE | flags::ACK,
+                flags: NLM_F_REQUEST | NLM_F_CREATE | NLM_F_ACK,
                 seq: first.wrapping_add(number),
             };
             writer.message(header, |w| write(w, self.next + number));
@@ -77,18 +85,17 @@ impl Crowd {
 
     /// Takes all of them out. Answers with how many there were.
     pub(crate) fn leave(mut self) -> anyhow::Result<u32> {
-        const MARK_MASK: u16 = 21;
         let header = Header {
             kind: DELETE,
-            flags: flags::REQUEST | flags::ACK,
+            flags: NLM_F_REQUEST | NLM_F_ACK,
             seq: self.socket.next_seq(),
         };
         self.socket.skip_seqs(1);
         let mut writer = Writer::with_capacity(64);
         writer.message(header, |w| {
-            w.raw(&[0; 4]);
-            w.be32(MARK_ATTRIBUTE, MARK);
-            w.be32(MARK_MASK, u32::MAX);
+            w.raw(&nfnetlink::header(libc::AF_UNSPEC as u8));
+            w.be32(CTA_MARK, MARK);
+            w.be32(CTA_MARK_MASK, u32::MAX);
         });
         self.socket.send(&writer.finish()?)?;
         answer(&mut self.socket)?;
@@ -110,38 +117,33 @@ fn answer(socket: &mut Socket) -> Result<bool, Error> {
 
 /// The flow with a number: a connection that stands, so that the kernel does not throw it out for others.
 fn write(w: &mut Writer, number: u32) {
-    const ORIGINAL: u16 = 1;
-    const REPLY: u16 = 2;
-    const STATUS: u16 = 3;
-    const PROTOCOL_INFO: u16 = 4;
-    const TIMEOUT: u16 = 7;
-    const SEEN_REPLY_ASSURED_CONFIRMED: u32 = 0x2 | 0x4 | 0x8;
-    const TCP_STATE_ESTABLISHED: u8 = 3;
     let ports = 50_000;
     let client = (
         Ipv4Addr::from(0x0a7f_0000 + number / ports),
         1000 + (number % ports) as u16,
     );
-    w.raw(&[libc::AF_INET as u8, 0, 0, 0]);
-    w.nested(ORIGINAL, |w| direction(w, client, SERVER));
-    w.nested(REPLY, |w| direction(w, SERVER, client));
-    w.be32(STATUS, SEEN_REPLY_ASSURED_CONFIRMED);
-    w.be32(TIMEOUT, 3600);
-    w.be32(MARK_ATTRIBUTE, MARK);
-    w.nested(PROTOCOL_INFO, |w| {
-        w.nested(1, |w| w.bytes(1, &[TCP_STATE_ESTABLISHED]));
+    w.raw(&nfnetlink::header(libc::AF_INET as u8));
+    w.nested(CTA_TUPLE_ORIG, |w| direction(w, client, SERVER));
+    w.nested(CTA_TUPLE_REPLY, |w| direction(w, SERVER, client));
+    w.be32(CTA_STATUS, IPS_SEEN_REPLY | IPS_ASSURED | IPS_CONFIRMED);
+    w.be32(CTA_TIMEOUT, 3600);
+    w.be32(CTA_MARK, MARK);
+    w.nested(CTA_PROTOINFO, |w| {
+        w.nested(CTA_PROTOINFO_TCP, |w| {
+            w.bytes(CTA_PROTOINFO_TCP_STATE, &[TCP_CONNTRACK_ESTABLISHED]);
+        });
     });
 }
 
 fn direction(w: &mut Writer, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) {
     const TCP: u8 = 6;
-    w.nested(1, |w| {
-        w.bytes(1, &from.0.octets());
-        w.bytes(2, &to.0.octets());
+    w.nested(CTA_TUPLE_IP, |w| {
+        w.bytes(CTA_IP_V4_SRC, &from.0.octets());
+        w.bytes(CTA_IP_V4_DST, &to.0.octets());
     });
-    w.nested(2, |w| {
-        w.bytes(1, &[TCP]);
-        w.bytes(2, &from.1.to_be_bytes());
-        w.bytes(3, &to.1.to_be_bytes());
+    w.nested(CTA_TUPLE_PROTO, |w| {
+        w.bytes(CTA_PROTO_NUM, &[TCP]);
+        w.bytes(CTA_PROTO_SRC_PORT, &from.1.to_be_bytes());
+        w.bytes(CTA_PROTO_DST_PORT, &to.1.to_be_bytes());
     });
 }

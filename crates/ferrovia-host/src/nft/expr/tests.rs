@@ -1,6 +1,8 @@
-//! Every form of instruction, there and back; the kernel's opinion is asked in the kernel tests.
+//! Every form of instruction, written and read back. The kernel tests check that the kernel accepts them.
 
 use ferrovia_core::dialect::nft::NftVerdict;
+use ferrovia_core::dialect::nft::bytecode::{Bytes, MetaKey};
+use ferrovia_netlink::uapi::nf_conntrack_tuple_common::IP_CT_DIR_REPLY;
 
 use super::*;
 
@@ -116,30 +118,41 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn wide_registers_become_the_first_of_their_narrow_ones() {
+fn reads_a_128_bit_register_as_its_first_32_bit_register() {
     let mut writer = Writer::new();
-    writer.text(rule::EXPR_NAME, "meta");
-    writer.nested(rule::EXPR_DATA, |w| {
-        numbers(w, &[(1, 2), (2, MetaKey::Mark as u32)]);
+    writer.text(NFTA_EXPR_NAME, "meta");
+    writer.nested(NFTA_EXPR_DATA, |w| {
+        numbers(
+            w,
+            &[
+                (NFTA_META_DREG, NFT_REG_1 + 1),
+                (NFTA_META_KEY, MetaKey::Mark as u32),
+            ],
+        );
     });
     let bytes = writer.finish().unwrap();
     assert_eq!(
         read(Family::V4, Attrs::new(&bytes)),
         Expr::Meta {
-            dreg: 12,
+            dreg: NFT_REG32_00 + 4,
             key: MetaKey::Mark
         }
     );
 }
 
 #[test]
-fn what_an_answer_is_addressed_to_is_foreign() {
-    const REPLY: u8 = 1;
+fn ct_key_of_the_reply_direction_is_foreign() {
     let mut writer = Writer::new();
-    writer.text(rule::EXPR_NAME, "ct");
-    writer.nested(rule::EXPR_DATA, |w| {
-        numbers(w, &[(2, OriginalKey::Port as u32), (1, 8)]);
-        w.bytes(3, &[REPLY]);
+    writer.text(NFTA_EXPR_NAME, "ct");
+    writer.nested(NFTA_EXPR_DATA, |w| {
+        numbers(
+            w,
+            &[
+                (NFTA_CT_KEY, OriginalKey::Port as u32),
+                (NFTA_CT_DREG, NFT_REG32_00),
+            ],
+        );
+        w.bytes(NFTA_CT_DIRECTION, &[IP_CT_DIR_REPLY]);
     });
     let bytes = writer.finish().unwrap();
     assert_eq!(
@@ -149,7 +162,7 @@ fn what_an_answer_is_addressed_to_is_foreign() {
 }
 
 #[test]
-fn a_reject_with_another_code_is_foreign() {
+fn reject_with_another_code_is_foreign() {
     let mut writer = Writer::new();
     write(&mut writer, Family::V6, &Expr::Reject);
     let bytes = writer.finish().unwrap();

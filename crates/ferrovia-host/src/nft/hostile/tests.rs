@@ -3,9 +3,9 @@
 use std::fs;
 
 use ferrovia_core::family::Family;
+use ferrovia_netlink::{Refusal, messages};
 
 use crate::hostile::CORPUS;
-use crate::netlink::{Refusal, messages};
 use crate::nft::decode;
 
 #[test]
@@ -16,7 +16,7 @@ fn seeds_are_understood() {
         .filter_map(|message| decode::rule(&message, Family::V4))
         .collect();
     assert!(decoded.len() > 10 && decoded.iter().all(|(_, code)| !code.is_empty()));
-    let mut elements = decode::Elements::default();
+    let mut elements = decode::RawElements::default();
     messages(&read("elements-endpoints"))
         .for_each(|message| decode::elements(&mut elements, &message));
     let list = elements.list;

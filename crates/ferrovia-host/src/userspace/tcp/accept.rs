@@ -1,7 +1,7 @@
 //! Accepting: from listeners that all threads share, within the limits of connections and descriptors.
 //!
 //! One socket for all threads, rather than one for each: with ten thousand service ports that saves tens of thousands of descriptors, a port
-//! that someone else holds is always found out, and whoever is idle accepts. That threads have equal parts is seen to here.
+//! that another process holds is always found out, and an idle thread accepts. This module balances connections between threads.
 
 use std::io;
 use std::net::{Shutdown, TcpListener};
@@ -13,12 +13,12 @@ use socket2::SockRef;
 
 use super::Tcp;
 use super::connection::Connection;
-use crate::userspace::Failure;
-use crate::userspace::shared::{Accepted, ListenerId, Message, Port};
-use crate::userspace::slab::Key;
+use crate::userspace::ConnectFailure;
+use crate::userspace::shared::{Accepted, ListenerId, ThreadListener, WorkerMessage};
+use crate::userspace::slab::SlabKey;
 use crate::userspace::socket;
-use crate::userspace::sys::{self, Watch};
-use crate::userspace::worker::{Context, Due, Token};
+use crate::userspace::sys::{self, EpollInterest};
+use crate::userspace::worker::{Due, Token, WorkerContext};
 
 /// How many connections of a listener are accepted before others have their turn.
 const AT_ONCE: usize = 16;
@@ -30,18 +30,17 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 const SLACK: usize = 2;
 
 impl Tcp {
-    /// Shares a listener.
     pub(in crate::userspace) fn listen(
         &mut self,
-        context: &mut Context,
-        port: Arc<Port<TcpListener>>,
+        context: &mut WorkerContext,
+        port: Arc<ThreadListener<TcpListener>>,
     ) {
         let key = self.listeners.insert(port);
         self.watch(context, key);
     }
 
     /// Closes a listener. The first thread to do so ends its listening, the last one closes the socket.
-    pub(in crate::userspace) fn close(&mut self, context: &mut Context, id: ListenerId) {
+    pub(in crate::userspace) fn close(&mut self, context: &mut WorkerContext, id: ListenerId) {
         for key in self.listeners.keys_where(|port| port.id == id) {
             if let Some(port) = self.listeners.remove(key) {
                 // The socket stays open for as long as another thread has it, so it does not leave by itself. Not being watched, while
@@ -55,14 +54,14 @@ impl Tcp {
     }
 
     /// Accepts some of the connections that wait.
-    pub(in crate::userspace) fn accept(&mut self, context: &mut Context, key: Key) {
+    pub(in crate::userspace) fn accept(&mut self, context: &mut WorkerContext, key: SlabKey) {
         for _ in 0..AT_ONCE {
             let Some(port) = self.listeners.get(key) else {
                 return;
             };
             let service = &port.service;
             if context.shared.open.load(Ordering::Relaxed) >= context.shared.most_connections {
-                service.counters.failed(Failure::Limit);
+                service.counters.failed(ConnectFailure::Limit);
                 let most = context.shared.most_connections;
                 return self.rest(
                     context,
@@ -80,12 +79,12 @@ impl Tcp {
                         };
                         self.place(context, accepted);
                     }
-                    // It is told at once that nobody will answer.
+                    // It gets a reset at once.
                     None => socket::reset_on_close(&stream),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if Failure::of(&error) == Failure::Limit => {
-                    service.counters.failed(Failure::Limit);
+                Err(error) if ConnectFailure::of(&error) == ConnectFailure::Limit => {
+                    service.counters.failed(ConnectFailure::Limit);
                     return self.rest(context, key, &error.to_string());
                 }
                 // A connection that ended before it was accepted, or a network error of its own: the next one may be well.
@@ -95,22 +94,22 @@ impl Tcp {
     }
 
     /// Carries a connection that another thread accepted.
-    pub(in crate::userspace) fn carry(&mut self, context: &mut Context, accepted: Accepted) {
+    pub(in crate::userspace) fn carry(&mut self, context: &mut WorkerContext, accepted: Accepted) {
         let connection = Connection::new(accepted);
         let key = self.connections.insert(connection);
         self.dial(context, key);
     }
 
     /// Lets a listener accept again.
-    pub(in crate::userspace) fn resume(&mut self, context: &mut Context, key: Key) {
+    pub(in crate::userspace) fn resume(&mut self, context: &mut WorkerContext, key: SlabKey) {
         if self.listeners.get(key).is_some() {
             self.watch(context, key);
         }
     }
 
-    /// Carries a new connection here, or has it carried by a thread with fewer. Whoever wakes first accepts, and without this that would
+    /// Serves a new connection on this thread, or passes it to a thread with fewer. The first thread that wakes accepts, and without this that would
     /// often be the same one.
-    fn place(&mut self, context: &mut Context, accepted: Accepted) {
+    fn place(&mut self, context: &mut WorkerContext, accepted: Accepted) {
         accepted.service.counters.opened();
         context.shared.open.fetch_add(1, Ordering::Relaxed);
         let load = |index: &usize| context.shared.threads[*index].open.load(Ordering::Relaxed);
@@ -125,23 +124,26 @@ impl Tcp {
         if chosen == here {
             self.carry(context, accepted);
         } else {
-            mailbox.post(Message::Carry(accepted));
+            mailbox.post(WorkerMessage::Carry(accepted));
         }
     }
 
-    fn watch(&mut self, context: &mut Context, key: Key) {
+    fn watch(&mut self, context: &mut WorkerContext, key: SlabKey) {
         let Some(port) = self.listeners.get(key) else {
             return;
         };
         let token = Token::Listener(key).pack();
-        if let Err(error) = context.epoll.add(&port.socket, token, Watch::ReadableByOne) {
+        if let Err(error) = context
+            .epoll
+            .add(&port.socket, token, EpollInterest::ReadableByOne)
+        {
             self.complain(context, key, &error.to_string());
             context.timers.set(context.now + REST, Due::Resume(key));
         }
     }
 
     /// Leaves a listener alone for a while: it would be reported as ready again and again.
-    fn rest(&mut self, context: &mut Context, key: Key, why: &str) {
+    fn rest(&mut self, context: &mut WorkerContext, key: SlabKey, why: &str) {
         if let Some(port) = self.listeners.get(key) {
             // Fails only if it is not watched.
             let _ = context.epoll.remove(&port.socket);
@@ -150,7 +152,7 @@ impl Tcp {
         }
     }
 
-    fn complain(&mut self, context: &Context, key: Key, why: &str) {
+    fn complain(&mut self, context: &WorkerContext, key: SlabKey, why: &str) {
         let now = context.now;
         let recently = |then| now.saturating_duration_since(then) < COMPLAIN_EVERY;
         if self.complained.is_some_and(recently) {
@@ -159,7 +161,7 @@ impl Tcp {
         self.complained = Some(now);
         if let Some(port) = self.listeners.get(key) {
             let open = context.shared.open.load(Ordering::Relaxed);
-            tracing::warn!(service = %port.service.name, open, "New connections have to wait: {why}");
+            tracing::warn!(service = %port.service.name, openConnections = open, reason = why, "Paused accepting connections");
         }
     }
 }

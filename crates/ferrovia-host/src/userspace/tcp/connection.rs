@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::direction::{Direction, Means, Moved};
-use crate::userspace::Failure;
-use crate::userspace::shared::{Accepted, State, Target};
+use crate::userspace::ConnectFailure;
+use crate::userspace::shared::{Accepted, ServiceState, Target};
 use crate::userspace::socket;
 use crate::userspace::sys::Ready;
 
 /// What is to become of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum NextStep {
     /// Until something happens there is nothing to do.
     Wait,
     /// It had its turn and has more to do.
@@ -24,12 +24,11 @@ pub(super) enum Verdict {
     Reset,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     client: TcpStream,
     upstream: Option<TcpStream>,
-    service: Arc<State>,
+    service: Arc<ServiceState>,
     target: Option<Arc<Target>>,
     /// There until an endpoint has answered.
     dialling: Option<Box<Dialling>>,
@@ -109,16 +108,16 @@ impl Connection {
     }
 
     /// Why the attempt under way failed.
-    pub(super) fn dial_error(&self) -> Failure {
+    pub(super) fn dial_error(&self) -> ConnectFailure {
         let error = self.upstream.as_ref().map(TcpStream::take_error);
         match error {
-            Some(Ok(Some(error)) | Err(error)) => Failure::of(&error),
-            _ => Failure::Other,
+            Some(Ok(Some(error)) | Err(error)) => ConnectFailure::of(&error),
+            _ => ConnectFailure::Other,
         }
     }
 
     /// Notes that the attempt under way failed, and gives it up.
-    pub(super) fn attempt_failed(&mut self, failure: Failure) {
+    pub(super) fn attempt_failed(&mut self, failure: ConnectFailure) {
         self.upstream = None;
         self.fail(failure);
         if let Some(dialling) = &mut self.dialling {
@@ -143,8 +142,7 @@ impl Connection {
         self.outwards = Direction::open();
     }
 
-    /// Counts a failure.
-    pub(super) fn fail(&self, failure: Failure) {
+    pub(super) fn fail(&self, failure: ConnectFailure) {
         self.service.counters.failed(failure);
         if let Some(target) = &self.target {
             target.counters.failed(failure);
@@ -169,29 +167,29 @@ impl Connection {
     }
 
     /// Moves what can be moved, both ways.
-    pub(super) fn carry(&mut self, means: &mut Means) -> Verdict {
+    pub(super) fn carry(&mut self, means: &mut Means) -> NextStep {
         let Some(upstream) = &self.upstream else {
-            return Verdict::Wait;
+            return NextStep::Wait;
         };
         let inwards = self.inwards.carry(&self.client, upstream, means);
-        // After that: what an endpoint said before it hung up still reaches the client, although it hears no more.
+        // After that: what an endpoint said before it hung up still reaches the client, although it reads no more.
         let outwards = self.outwards.carry(upstream, &self.client, means);
         self.count(&inwards, &outwards);
         if let Some(error) = inwards.failed.or(outwards.failed) {
-            self.fail(Failure::of(&error));
-            return Verdict::Reset;
+            self.fail(ConnectFailure::of(&error));
+            return NextStep::Reset;
         }
         if self.inwards.is_done() && self.outwards.is_done() {
-            return Verdict::Done;
+            return NextStep::Done;
         }
         if inwards.more || outwards.more {
-            return Verdict::More;
+            return NextStep::More;
         }
-        Verdict::Wait
+        NextStep::Wait
     }
 
     /// Moves what can be moved for the first time.
-    pub(super) fn carry_first(&mut self, means: &mut Means) -> Verdict {
+    pub(super) fn carry_first(&mut self, means: &mut Means) -> NextStep {
         let verdict = self.carry(means);
         if let Some(upstream) = &self.upstream
             && self.inwards.is_fresh()
@@ -201,11 +199,10 @@ impl Connection {
         verdict
     }
 
-    /// Closes both sides.
-    pub(super) fn close(mut self, verdict: Verdict, means: &mut Means) {
+    pub(super) fn close(mut self, verdict: NextStep, means: &mut Means) {
         self.inwards.release(means);
         self.outwards.release(means);
-        if verdict == Verdict::Reset {
+        if verdict == NextStep::Reset {
             socket::reset_on_close(&self.client);
             self.upstream.iter().for_each(socket::reset_on_close);
         }

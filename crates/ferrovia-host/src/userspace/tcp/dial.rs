@@ -4,30 +4,30 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::Tcp;
-use super::connection::Verdict;
+use super::connection::NextStep;
 use crate::balance::PATIENCE;
-use crate::userspace::Failure;
-use crate::userspace::slab::Key;
+use crate::userspace::ConnectFailure;
+use crate::userspace::slab::SlabKey;
 use crate::userspace::socket;
-use crate::userspace::sys::{Ready, Watch};
-use crate::userspace::worker::{Context, Due, Token};
+use crate::userspace::sys::{EpollInterest, Ready};
+use crate::userspace::worker::{Due, Token, WorkerContext};
 
 impl Tcp {
     /// Makes the next attempt, and those after it that fail at once.
-    pub(super) fn dial(&mut self, context: &mut Context, key: Key) {
+    pub(super) fn dial(&mut self, context: &mut WorkerContext, key: SlabKey) {
         while let Some(patience) = self.attempt(context, key) {
             let Some(connection) = self.connections.get_mut(key) else {
                 return;
             };
             match connection.connect(context.now) {
                 Ok(stream) => return self.await_answer(context, key, stream, patience),
-                Err(error) => connection.attempt_failed(Failure::of(&error)),
+                Err(error) => connection.attempt_failed(ConnectFailure::of(&error)),
             }
         }
     }
 
     /// The attempt that was under way has failed or succeeded.
-    pub(super) fn on_dialled(&mut self, context: &mut Context, key: Key, ready: Ready) {
+    pub(super) fn on_dialled(&mut self, context: &mut WorkerContext, key: SlabKey, ready: Ready) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -40,10 +40,12 @@ impl Tcp {
             return;
         }
         let token = Token::Client(key).pack();
-        let watched = context.epoll.add(connection.client(), token, Watch::Edges);
+        let watched = context
+            .epoll
+            .add(connection.client(), token, EpollInterest::Edges);
         if watched.is_err() {
-            connection.fail(Failure::Limit);
-            return self.end(context, key, Verdict::Reset);
+            connection.fail(ConnectFailure::Limit);
+            return self.end(context, key, NextStep::Reset);
         }
         connection.opened(context.now);
         connection.note_upstream(ready);
@@ -54,22 +56,22 @@ impl Tcp {
     /// An attempt has had its time. If it is still the one under way, the next one follows.
     pub(in crate::userspace) fn on_dial_timeout(
         &mut self,
-        context: &mut Context,
-        key: Key,
+        context: &mut WorkerContext,
+        key: SlabKey,
         attempt: u8,
     ) {
         if let Some(connection) = self.connections.get_mut(key)
             && connection.attempts() == Some(attempt)
         {
-            connection.attempt_failed(Failure::TimedOut);
+            connection.attempt_failed(ConnectFailure::TimedOut);
             self.dial(context, key);
         }
     }
 
     /// How long the next attempt may take. Nothing, and the connection is ended, if there is none left to make.
     ///
-    /// The client gets a reset, so that it can tell this from an endpoint that had nothing to say.
-    fn attempt(&mut self, context: &mut Context, key: Key) -> Option<Duration> {
+    /// The client gets a reset, so that it can distinguish this from an endpoint that sent nothing.
+    fn attempt(&mut self, context: &mut WorkerContext, key: SlabKey) -> Option<Duration> {
         let connection = self.connections.get_mut(key)?;
         let attempt = connection.attempts()?;
         let patience = PATIENCE.get(usize::from(attempt)).copied();
@@ -77,16 +79,16 @@ impl Tcp {
             return patience;
         }
         if patience.is_some() {
-            connection.fail(Failure::NoEndpoints);
+            connection.fail(ConnectFailure::NoEndpoints);
         }
-        self.end(context, key, Verdict::Reset);
+        self.end(context, key, NextStep::Reset);
         None
     }
 
     fn await_answer(
         &mut self,
-        context: &mut Context,
-        key: Key,
+        context: &mut WorkerContext,
+        key: SlabKey,
         stream: TcpStream,
         patience: Duration,
     ) {
@@ -94,10 +96,14 @@ impl Tcp {
             return;
         };
         let token = Token::Upstream(key).pack();
-        if context.epoll.add(&stream, token, Watch::Edges).is_err() {
+        if context
+            .epoll
+            .add(&stream, token, EpollInterest::Edges)
+            .is_err()
+        {
             socket::reset_on_close(&stream);
-            connection.fail(Failure::Limit);
-            return self.end(context, key, Verdict::Reset);
+            connection.fail(ConnectFailure::Limit);
+            return self.end(context, key, NextStep::Reset);
         }
         connection.set_upstream(stream);
         if let Some(attempt) = connection.attempts() {

@@ -35,7 +35,7 @@ impl Means {
 /// Bytes that were taken from the sender and not yet given to the receiver. While there are any nothing is read, which is what slows the
 /// sender down.
 #[derive(Debug, Default)]
-enum Held {
+enum BufferedData {
     #[default]
     Nothing,
     Bytes {
@@ -47,17 +47,15 @@ enum Held {
 
 /// How the sender stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum End {
+enum SenderState {
     /// It may send more.
     #[default]
     Open,
-    /// It will send no more; the receiver is yet to be told.
+    /// It has shut down its side; the receiver's socket is not shut down yet.
     Read,
-    /// The receiver knows.
     Passed,
 }
 
-/// One direction.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
     /// There may be something to read.
@@ -66,11 +64,11 @@ pub(super) struct Direction {
     writable: bool,
     /// An end or an error waits behind what there is to read.
     ending: bool,
-    end: End,
+    end: SenderState,
     full_copies: u8,
     /// Nothing has reached the receiver yet, not even an end.
     fresh: bool,
-    held: Held,
+    held: BufferedData,
 }
 
 /// What came of moving.
@@ -113,7 +111,7 @@ impl Direction {
 
     /// All was moved, and the receiver knows that it was.
     pub(super) fn is_done(&self) -> bool {
-        self.end == End::Passed
+        self.end == SenderState::Passed
     }
 
     /// Moves what can be moved.
@@ -123,7 +121,7 @@ impl Direction {
         if (1..SMALL).contains(&moved) && !self.readable {
             self.full_copies = 0;
         }
-        self.fresh &= moved == 0 && self.end != End::Passed;
+        self.fresh &= moved == 0 && self.end != SenderState::Passed;
         Moved {
             bytes: moved,
             more: failed.is_none() && moved >= TURN && self.can_move(),
@@ -133,13 +131,13 @@ impl Direction {
 
     /// Gives back what was borrowed.
     pub(super) fn release(&mut self, means: &mut Means) {
-        if let Held::Piped(pipe) = std::mem::take(&mut self.held) {
+        if let BufferedData::Piped(pipe) = std::mem::take(&mut self.held) {
             means.pipes.take_back(pipe);
         }
     }
 
     fn can_move(&self) -> bool {
-        self.writable && (self.readable || !matches!(self.held, Held::Nothing))
+        self.writable && (self.readable || !matches!(self.held, BufferedData::Nothing))
     }
 
     fn carry_counting(
@@ -151,11 +149,11 @@ impl Direction {
     ) -> io::Result<()> {
         while *moved < TURN {
             *moved += self.give(to, means)?;
-            if !matches!(self.held, Held::Nothing) || self.end == End::Passed {
+            if !matches!(self.held, BufferedData::Nothing) || self.end == SenderState::Passed {
                 return Ok(());
             }
-            if self.end == End::Read {
-                self.end = End::Passed;
+            if self.end == SenderState::Read {
+                self.end = SenderState::Passed;
                 return pass_end(to);
             }
             if !self.readable || !self.writable {
@@ -172,16 +170,16 @@ impl Direction {
             return Ok(0);
         }
         match std::mem::take(&mut self.held) {
-            Held::Nothing => Ok(0),
-            Held::Bytes { data, given } => {
+            BufferedData::Nothing => Ok(0),
+            BufferedData::Bytes { data, given } => {
                 let count = self.write(to, &data[given..])?;
                 let given = given + count;
                 if given < data.len() {
-                    self.held = Held::Bytes { data, given };
+                    self.held = BufferedData::Bytes { data, given };
                 }
                 Ok(count as u64)
             }
-            Held::Piped(pipe) => self.drain(pipe, to, means),
+            BufferedData::Piped(pipe) => self.drain(pipe, to, means),
         }
     }
 
@@ -209,13 +207,13 @@ impl Direction {
                 Err(error) => failed = Err(error),
             }
         } else {
-            // All that was there: what comes later is told of. This saves asking in vain, once for each message.
+            // All available data was read, and epoll reports later data. This saves a futile read for each message.
             self.readable = false;
         }
         let data = &buffer[..count];
         let given = self.write(to, data)?;
         if given < count {
-            self.held = Held::Bytes {
+            self.held = BufferedData::Bytes {
                 data: data[given..].into(),
                 given: 0,
             };
@@ -228,8 +226,8 @@ impl Direction {
     /// and a receiver that is woken once.
     fn write(&mut self, to: &TcpStream, data: &[u8]) -> io::Result<usize> {
         let flags = match self.end {
-            End::Read => libc::MSG_MORE,
-            End::Open | End::Passed => 0,
+            SenderState::Read => libc::MSG_MORE,
+            SenderState::Open | SenderState::Passed => 0,
         };
         let mut given = 0;
         while given < data.len() && self.writable {
@@ -276,7 +274,7 @@ impl Direction {
         if pipe.is_empty() {
             means.pipes.take_back(pipe);
         } else {
-            self.held = Held::Piped(pipe);
+            self.held = BufferedData::Piped(pipe);
         }
         Ok(count)
     }
@@ -285,7 +283,7 @@ impl Direction {
     fn ask_sender(&mut self, read: io::Result<usize>) -> io::Result<Option<usize>> {
         match read {
             Ok(0) => {
-                self.end = End::Read;
+                self.end = SenderState::Read;
                 Ok(None)
             }
             Ok(count) => Ok(Some(count)),
@@ -299,7 +297,7 @@ impl Direction {
     }
 }
 
-/// Tells the receiver that no more will come. That it has gone is no failure of this direction: there is nothing left to lose.
+/// Shuts the receiver's socket down for writing. If the receiver has disconnected, that is no failure of this direction.
 fn pass_end(to: &TcpStream) -> io::Result<()> {
     match to.shutdown(Shutdown::Write) {
         Err(error) if error.kind() != ErrorKind::NotConnected => Err(error),

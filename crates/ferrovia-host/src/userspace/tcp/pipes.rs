@@ -42,7 +42,6 @@ impl Pipe {
     }
 }
 
-/// A thread's pipes.
 #[derive(Debug, Default)]
 pub(super) struct Pipes {
     ready: Vec<Pipe>,

@@ -5,38 +5,37 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::userspace::datagrams::Local;
-use crate::userspace::shared::{State, Target};
-use crate::userspace::slab::{Key, Slab};
+use crate::userspace::shared::{ServiceState, Target};
+use crate::userspace::slab::{Slab, SlabKey};
 
 /// Whose flow it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Peer {
     pub(super) client: SocketAddr,
-    /// Which of our addresses it sends to, and hears from.
+    /// The local address of the flow.
     pub(super) local: Option<Local>,
 }
 
-/// A flow.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct UdpFlow {
     pub(super) socket: UdpSocket,
-    pub(super) service: Arc<State>,
+    pub(super) service: Arc<ServiceState>,
     pub(super) target: Arc<Target>,
     /// The listener it came by.
-    pub(super) port: Key,
+    pub(super) port: SlabKey,
     pub(super) peer: Peer,
     pub(super) used: Instant,
     /// Its neighbours in the order of use.
-    older: Option<Key>,
-    newer: Option<Key>,
+    older: Option<SlabKey>,
+    newer: Option<SlabKey>,
 }
 
-impl Flow {
+impl UdpFlow {
     pub(super) fn new(
         socket: UdpSocket,
-        service: Arc<State>,
+        service: Arc<ServiceState>,
         target: Arc<Target>,
-        port: Key,
+        port: SlabKey,
         peer: Peer,
         used: Instant,
     ) -> Self {
@@ -62,10 +61,10 @@ impl Flow {
 /// The flows of a thread, in the order in which they were last used.
 #[derive(Debug)]
 pub(super) struct Flows {
-    flows: Slab<Flow>,
+    flows: Slab<UdpFlow>,
     most: usize,
-    oldest: Option<Key>,
-    newest: Option<Key>,
+    oldest: Option<SlabKey>,
+    newest: Option<SlabKey>,
 }
 
 impl Flows {
@@ -82,20 +81,20 @@ impl Flows {
         self.flows.len() >= self.most
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&Flow> {
+    pub(super) fn get(&self, key: SlabKey) -> Option<&UdpFlow> {
         self.flows.get(key)
     }
 
-    pub(super) fn keys_where(&self, condition: impl Fn(&Flow) -> bool) -> Vec<Key> {
+    pub(super) fn keys_where(&self, condition: impl Fn(&UdpFlow) -> bool) -> Vec<SlabKey> {
         self.flows.keys_where(condition)
     }
 
     /// The one that was used least recently.
-    pub(super) fn oldest(&self) -> Option<Key> {
+    pub(super) fn oldest(&self) -> Option<SlabKey> {
         self.oldest
     }
 
-    pub(super) fn insert(&mut self, flow: Flow) -> Key {
+    pub(super) fn insert(&mut self, flow: UdpFlow) -> SlabKey {
         flow.service.counters.opened();
         flow.target.counters.opened();
         let key = self.flows.insert(flow);
@@ -104,7 +103,7 @@ impl Flows {
     }
 
     /// Notes that a flow was used.
-    pub(super) fn touch(&mut self, key: Key, now: Instant) {
+    pub(super) fn touch(&mut self, key: SlabKey, now: Instant) {
         if let Some(flow) = self.flows.get_mut(key) {
             flow.used = now;
             if self.newest != Some(key) {
@@ -114,7 +113,7 @@ impl Flows {
         }
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<Flow> {
+    pub(super) fn remove(&mut self, key: SlabKey) -> Option<UdpFlow> {
         self.unlink(key);
         let flow = self.flows.remove(key)?;
         flow.service.counters.closed();
@@ -122,7 +121,7 @@ impl Flows {
         Some(flow)
     }
 
-    fn append(&mut self, key: Key) {
+    fn append(&mut self, key: SlabKey) {
         let older = self.newest.replace(key);
         if let Some(flow) = self.flows.get_mut(key) {
             flow.older = older;
@@ -134,7 +133,7 @@ impl Flows {
         }
     }
 
-    fn unlink(&mut self, key: Key) {
+    fn unlink(&mut self, key: SlabKey) {
         let Some(flow) = self.flows.get(key) else {
             return;
         };
@@ -156,18 +155,18 @@ mod tests {
     use crate::userspace::Protocol;
     use std::time::Duration;
 
-    fn flow(port: u16) -> Flow {
+    fn flow(port: u16) -> UdpFlow {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let service = State::new("test".to_owned(), Protocol::Udp, Duration::from_secs(1));
+        let service = ServiceState::new("test".to_owned(), Protocol::Udp, Duration::from_secs(1));
         let target = Target::new(address);
         let peer = Peer {
             client: address,
             local: None,
         };
-        let anything = Key::unpack(0);
+        let anything = SlabKey::unpack(0);
         let now = Instant::now();
-        Flow::new(socket, service.into(), target.into(), anything, peer, now)
+        UdpFlow::new(socket, service.into(), target.into(), anything, peer, now)
     }
 
     /// All flows, oldest first.
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn flows_are_in_order_of_use() {
         let mut flows = Flows::new(4);
-        let keys: Vec<Key> = (1..=4).map(|port| flows.insert(flow(port))).collect();
+        let keys: Vec<SlabKey> = (1..=4).map(|port| flows.insert(flow(port))).collect();
         assert!(flows.is_full());
         assert_eq!(order(&flows), [1, 2, 3, 4]);
         let now = Instant::now();

@@ -2,10 +2,10 @@
 
 use std::io::{self, ErrorKind};
 
-use super::Listener;
-use super::flow::Flow;
-use crate::userspace::datagrams::Batch;
-use crate::userspace::slab::{Key, Slab};
+use super::UdpListener;
+use super::flow::UdpFlow;
+use crate::userspace::datagrams::DatagramBatch;
+use crate::userspace::slab::{Slab, SlabKey};
 
 /// How many answers are gathered before they are sent.
 const ROOM: usize = 32;
@@ -14,20 +14,20 @@ const AT_ONCE: usize = 8;
 
 /// Answers, each with the listener it is to go out by.
 pub(super) struct Outbox {
-    batch: Batch,
-    ports: Vec<Key>,
+    batch: DatagramBatch,
+    ports: Vec<SlabKey>,
 }
 
 impl Outbox {
     pub(super) fn new() -> Self {
         Self {
-            batch: Batch::new(ROOM),
+            batch: DatagramBatch::new(ROOM),
             ports: Vec::with_capacity(ROOM),
         }
     }
 
     /// Takes answers from a flow's socket, as far as there is room: how many, and whether those were all.
-    pub(super) fn receive(&mut self, flow: &Flow) -> io::Result<(usize, bool)> {
+    pub(super) fn receive(&mut self, flow: &UdpFlow) -> io::Result<(usize, bool)> {
         let before = self.ports.len();
         loop {
             let start = self.ports.len();
@@ -56,7 +56,7 @@ impl Outbox {
     }
 
     /// Sends all, those in a row that go out by one listener in one call. What a socket does not take is lost, as datagrams may be.
-    pub(super) fn flush(&mut self, listeners: &Slab<Listener>) {
+    pub(super) fn flush(&mut self, listeners: &Slab<UdpListener>) {
         let count = self.ports.len();
         let mut slot = 0;
         while slot < count {

@@ -41,9 +41,9 @@ impl Spares {
         }
     }
 
-    /// A socket connected to this endpoint, the one that has been silent longest. One that heard something after the end of its flow is closed.
+    /// A socket connected to this endpoint, the one that has been silent longest. One that received something after the end of its flow is closed.
     ///
-    /// An answer that comes later still goes to the wrong client, who cannot tell it from a forged one. That is the same with ports that
+    /// An answer that comes later still goes to the wrong client, which cannot distinguish it from a forged one. That is the same with ports that
     /// the system gives out again, and just as rare: the flow before had been silent for all of its time.
     pub(super) fn take(&mut self, endpoint: SocketAddr) -> Option<UdpSocket> {
         loop {
@@ -59,7 +59,7 @@ impl Spares {
         }
     }
 
-    /// Closes those that nobody wanted for long enough.
+    /// Closes those that have been unused for long enough.
     pub(super) fn expire(&mut self, now: Instant) {
         self.sockets.retain(|_, there| {
             let expired = there.partition_point(|(since, _)| *since + KEPT <= now);
@@ -68,7 +68,6 @@ impl Spares {
         });
     }
 
-    /// Closes all.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.most);
     }
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_with_an_answer_for_somebody_else_is_closed() {
+    fn socket_with_a_late_reply_is_closed() {
         let (server, endpoint) = server();
         let (late, address) = client(endpoint);
         let mut spares = Spares::new(3);

@@ -139,7 +139,7 @@ fn nothing_is_run_for_nothing() {
 }
 
 #[test]
-fn what_was_there_before_stays_somebodys() {
+fn existing_addresses_are_not_removed() {
     let netsh = FakeNetsh::honest();
     netsh.write("shown", "10.96.0.10\n");
     let mut interface = netsh.interface(Family::V4);
@@ -171,7 +171,7 @@ fn an_address_that_never_shows_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn a_refusal_is_told_with_all_there_is_to_know_and_keeps_nobody_else_out() {
+fn refused_address_is_named_and_the_others_are_added() {
     let netsh = FakeNetsh::honest();
     netsh.write("refused", "10.96.0.10\n");
     let mut interface = netsh.interface(Family::V4);
@@ -180,7 +180,7 @@ fn a_refusal_is_told_with_all_there_is_to_know_and_keeps_nobody_else_out() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`netsh interface ipv4 add address name=vEthernet (HNS Internal NIC) address=10.96.0.10` failed (exit status: 1): The parameter is incorrect.; is there such an interface (INTERFACE_TO_ADD_SERVICE_IP names it), and is this run by an administrator?"
+        "cannot run `netsh interface ipv4 add address name=vEthernet (HNS Internal NIC) address=10.96.0.10` (exit status: 1): The parameter is incorrect.; check that the interface exists (INTERFACE_TO_ADD_SERVICE_IP names it) and that an administrator runs this"
     );
     assert_eq!(interface.addresses().unwrap(), ips(&["10.96.0.11"]));
 }
@@ -223,7 +223,7 @@ fn one_that_hangs_is_ended() {
     let error = interface.add(&added(&["10.96.0.10"])).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("show address name=vEthernet") && text.contains("did not end within 200ms"),
+        text.contains("show address name=vEthernet") && text.contains("did not exit within 200ms"),
         "{text}"
     );
 }

@@ -12,20 +12,20 @@ use super::*;
 
 const IDLE: Duration = Duration::from_secs(30);
 
-fn set(proxies: &mut Proxies, proxy: ProxySpec) {
+fn set(proxies: &mut WindowsProxies, proxy: ProxySpec) {
     proxies.change(&[ProxyChange::Set(proxy)]);
     wait_until_all_listen(proxies);
 }
 
 /// A program that is being started just now may have a copy of whatever had a port before, so it may take more than one try.
-fn wait_until_all_listen(proxies: &mut Proxies) {
+fn wait_until_all_listen(proxies: &mut WindowsProxies) {
     wait_until("all listen", || {
         proxies.retry();
         !proxies.is_lacking()
     });
 }
 
-/// A server of UDP that answers with its name and what it was sent, at once.
+/// A server of UDP that returns its name and what it was sent, at once.
 fn datagram_server(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -56,7 +56,7 @@ fn ask_until_answered(socket: &UdpSocket, at: SocketAddr, text: &str) -> String 
 
 #[test]
 fn connections_are_carried_both_ways_and_closed_one_way_at_a_time() {
-    let mut proxies = Proxies::new(IDLE);
+    let mut proxies = WindowsProxies::new(IDLE);
     let at = free([127, 96, 1, 1]);
     let web = name("web", Protocol::Tcp);
     set(&mut proxies, proxy(web, &[at], &[server("a"), server("b")]));
@@ -67,10 +67,10 @@ fn connections_are_carried_both_ways_and_closed_one_way_at_a_time() {
 }
 
 #[test]
-fn an_endpoint_that_speaks_first_and_leaves_is_heard_out() {
+fn data_of_an_endpoint_that_closes_first_reaches_the_client() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let endpoint = listener.local_addr().unwrap();
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 2]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 2]));
     set(
         &mut proxies,
         proxy(name("web", Protocol::Tcp), &[at], &[endpoint]),
@@ -79,9 +79,9 @@ fn an_endpoint_that_speaks_first_and_leaves_is_heard_out() {
     let (mut served, _) = listener.accept().unwrap();
     served.write_all(b"hello").unwrap();
     served.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut heard = String::new();
-    client.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "hello");
+    let mut received = String::new();
+    client.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "hello");
     // The other way is still open.
     client.write_all(b"thanks").unwrap();
     drop(client);
@@ -92,7 +92,7 @@ fn an_endpoint_that_speaks_first_and_leaves_is_heard_out() {
 
 #[test]
 fn an_endpoint_that_refuses_is_followed_by_another() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 3]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 3]));
     let refusing = free([127, 96, 1, 4]);
     let web = name("web", Protocol::Tcp);
     set(
@@ -113,8 +113,8 @@ fn an_endpoint_that_refuses_is_followed_by_another() {
 }
 
 #[test]
-fn where_some_are_kept_out_nobody_is_let_in() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 15]));
+fn address_with_a_gate_gets_no_listener() {
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 15]));
     let restricted = free([127, 96, 1, 16]);
     let mut web = proxy(
         name("web", Protocol::Tcp),
@@ -137,7 +137,7 @@ fn where_some_are_kept_out_nobody_is_let_in() {
 
 #[test]
 fn a_client_returns_to_its_endpoint_if_it_should() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 5]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 5]));
     let mut web = proxy(
         name("web", Protocol::Tcp),
         &[at],
@@ -152,7 +152,7 @@ fn a_client_returns_to_its_endpoint_if_it_should() {
 #[test]
 fn addresses_pass_from_one_proxy_to_another() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
-        let mut proxies = Proxies::new(IDLE);
+        let mut proxies = WindowsProxies::new(IDLE);
         let (one, other) = (free([127, 96, 1, 6]), free([127, 96, 1, 7]));
         let endpoint = match protocol {
             Protocol::Udp => datagram_server("a"),
@@ -164,7 +164,7 @@ fn addresses_pass_from_one_proxy_to_another() {
             ProxyChange::Set(proxy(new.clone(), &[other], &[endpoint])),
         ]);
         wait_until_all_listen(&mut proxies);
-        // The new one comes first in the plan, and gets what the old one gives up all the same.
+        // The new one comes first in the plan, and gets what the old one gives up anyway.
         proxies.change(&[
             ProxyChange::Set(proxy(new.clone(), &[one], &[endpoint])),
             ProxyChange::Set(proxy(old.clone(), &[other], &[endpoint])),
@@ -173,7 +173,7 @@ fn addresses_pass_from_one_proxy_to_another() {
         proxies.change(&[ProxyChange::Close(old), ProxyChange::Close(new)]);
         assert!(proxies.open().is_empty());
         if protocol == Protocol::Tcp {
-            wait_until("nobody listens", || {
+            wait_until("nothing listens", || {
                 [one, other]
                     .map(TcpStream::connect)
                     .iter()
@@ -187,7 +187,7 @@ fn addresses_pass_from_one_proxy_to_another() {
 fn a_connection_outlives_its_listener() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let endpoint = listener.local_addr().unwrap();
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 8]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 8]));
     let web = name("web", Protocol::Tcp);
     set(&mut proxies, proxy(web.clone(), &[at], &[endpoint]));
     let mut client = TcpStream::connect(at).unwrap();
@@ -195,15 +195,15 @@ fn a_connection_outlives_its_listener() {
     proxies.change(&[ProxyChange::Close(web)]);
     client.write_all(b"late").unwrap();
     drop(client);
-    let mut heard = String::new();
-    served.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "late");
+    let mut received = String::new();
+    served.read_to_string(&mut received).unwrap();
+    assert_eq!(received, "late");
 }
 
 #[test]
 fn no_more_clients_than_there_is_room_for() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 9]));
-    proxies.room = Room::of(1);
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 9]));
+    proxies.room = ConnectionLimit::of(1);
     set(
         &mut proxies,
         proxy(name("web", Protocol::Tcp), &[at], &[server("a")]),
@@ -225,7 +225,7 @@ fn no_more_clients_than_there_is_room_for() {
 
 #[test]
 fn datagrams_are_carried_and_follow_their_endpoints() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 10]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 10]));
     let dns = name("dns", Protocol::Udp);
     let (a, b) = (datagram_server("a"), datagram_server("b"));
     set(&mut proxies, proxy(dns.clone(), &[at], &[a]));
@@ -240,7 +240,7 @@ fn datagrams_are_carried_and_follow_their_endpoints() {
 
 #[test]
 fn a_client_of_datagrams_keeps_its_endpoint() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 11]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 11]));
     let servers = [datagram_server("a"), datagram_server("b")];
     set(
         &mut proxies,
@@ -257,8 +257,8 @@ fn a_client_of_datagrams_keeps_its_endpoint() {
 
 #[test]
 fn a_silent_client_makes_room_for_another() {
-    let mut proxies = Proxies::new(Duration::from_millis(200));
-    proxies.room = Room::of(1);
+    let mut proxies = WindowsProxies::new(Duration::from_millis(200));
+    proxies.room = ConnectionLimit::of(1);
     let at = free([127, 96, 1, 12]);
     let dns = proxy(name("dns", Protocol::Udp), &[at], &[datagram_server("a")]);
     set(&mut proxies, dns);
@@ -270,7 +270,7 @@ fn a_silent_client_makes_room_for_another() {
 
 #[test]
 fn a_client_whose_endpoint_refuses_gets_another() {
-    let (mut proxies, at) = (Proxies::new(IDLE), free([127, 96, 1, 13]));
+    let (mut proxies, at) = (WindowsProxies::new(IDLE), free([127, 96, 1, 13]));
     let refusing = free([127, 96, 1, 14]);
     let mut dns = proxy(
         name("dns", Protocol::Udp),

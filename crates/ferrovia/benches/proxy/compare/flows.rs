@@ -8,12 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use ferrovia_host::netlink::{Protocol, Socket, Writer};
 use ferrovia_lab::apiserver::sample;
 use ferrovia_lab::conntrack::{ConntrackEntry, TCP, create, write_tuple};
 use ferrovia_lab::interrupt::Interrupt;
 use ferrovia_lab::plain_http::try_request;
 use ferrovia_lab::{Role, World};
+use ferrovia_netlink::uapi::nfnetlink::NFNL_SUBSYS_CTNETLINK;
+use ferrovia_netlink::uapi::nfnetlink_conntrack::{CTA_TUPLE_ORIG, IPCTNL_MSG_CT_GET};
+use ferrovia_netlink::{Protocol, Socket, Writer, nfnetlink};
 use serde_json::{Value, json};
 
 use super::{Launch, Node, PATIENCE, Request, SETTLE, contestants, go_on, kube_proxy};
@@ -204,15 +206,14 @@ impl Tracked {
 
     /// Whether a flow is there, which costs the kernel one look-up.
     fn has(&mut self, entry: &ConntrackEntry) -> anyhow::Result<bool> {
-        const GET: u16 = 1 << 8 | 1;
-        const ORIGINAL: u16 = 1;
+        const GET: u16 = nfnetlink::message_type(NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET);
         let body = |w: &mut Writer| {
-            w.raw(&[libc::AF_INET as u8, 0, 0, 0]);
-            w.nested(ORIGINAL, |w| {
+            w.raw(&nfnetlink::header(libc::AF_INET as u8));
+            w.nested(CTA_TUPLE_ORIG, |w| {
                 write_tuple(w, entry.protocol, entry.client, entry.sent_to);
             });
         };
-        match self.socket.ask(GET, body, |_| Some(())) {
+        match self.socket.query(GET, body, |_| Some(())) {
             Ok(()) => Ok(true),
             Err(error) if error.errno() == Some(libc::ENOENT) => Ok(false),
             Err(error) => Err(error.into()),

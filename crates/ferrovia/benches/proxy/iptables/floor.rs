@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ferrovia_host::iptables::{Backend, Counter, Counters};
+use ferrovia_host::iptables::{AcctCounter, AcctCounters, Backend};
 use ferrovia_lab::{Pod, Role, Spec, World};
 
 use crate::api::daemon::{Launch, Node};
@@ -70,9 +70,9 @@ pub(super) fn measure(
 
 /// Makes what the rules count into, which the restoring tool cannot.
 fn make_counters() -> anyhow::Result<()> {
-    let mut counters = Counters::open()?;
+    let mut counters = AcctCounters::open()?;
     // Where the kernel has none the rules do without.
-    for counter in [Counter::Invalid, Counter::Localhost] {
+    for counter in [AcctCounter::Invalid, AcctCounter::Localhost] {
         let _ = counters.ensure(counter);
     }
     Ok(())

@@ -247,5 +247,5 @@ fn files_are_written_in_place_and_never_made() {
         panic!("{texts:?}")
     };
     assert!(hash_size.contains("modprobe nf_conntrack"), "{hash_size}");
-    assert!(udp.contains("it holds no number"), "{udp}");
+    assert!(udp.contains("its value is not a number"), "{udp}");
 }

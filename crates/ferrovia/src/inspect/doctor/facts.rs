@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
 use ferrovia_host::survey::chains::{HookedChain, Ruleset};
-use ferrovia_host::survey::flows::Totals;
+use ferrovia_host::survey::flows::ConntrackTotals;
 use ferrovia_host::survey::links::Link;
-use ferrovia_host::survey::modules::Presence;
+use ferrovia_host::survey::modules::ModulePresence;
 use ferrovia_host::survey::processes::Process;
-use ferrovia_host::survey::sockets::Listener;
+use ferrovia_host::survey::sockets::ListeningSocket;
 
 use super::finding::Unseen;
 use super::selftest::Trial;
@@ -46,7 +46,7 @@ pub struct Facts {
     /// What was found of a kube-proxy and of ours.
     pub proxies: Proxies,
     /// Sockets that listen; none if it could not be told.
-    pub listeners: Option<Vec<Listener>>,
+    pub listeners: Option<Vec<ListeningSocket>>,
     /// The processes of those that listen on a node port, by the socket's number.
     pub owners: BTreeMap<u64, String>,
     /// The node ports there are, or are to be.
@@ -73,7 +73,7 @@ pub struct Kernel {
     /// Which tools the iptables mode would use, or what it lacks.
     pub iptables: Option<Result<String, String>>,
     /// Modules that the ipvs mode needs.
-    pub modules: BTreeMap<&'static str, Presence>,
+    pub modules: BTreeMap<&'static str, ModulePresence>,
 }
 
 /// The table of connections.
@@ -84,7 +84,7 @@ pub struct Conntrack {
     /// How many there can be.
     pub max: u64,
     /// What was counted, if the kernel says.
-    pub totals: Option<Totals>,
+    pub totals: Option<ConntrackTotals>,
 }
 
 /// What proxies have written.

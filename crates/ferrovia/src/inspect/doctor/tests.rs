@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_host::survey::sockets::Listener;
+use ferrovia_host::survey::sockets::ListeningSocket;
 
 use super::facts::Conntrack;
 use super::selftest::Trial;
@@ -27,7 +27,7 @@ fn ill() -> Facts {
             protocol: Protocol::Tcp,
             service: "default/web:http".into(),
         }],
-        listeners: Some(vec![Listener {
+        listeners: Some(vec![ListeningSocket {
             protocol: Protocol::Tcp,
             address: [0, 0, 0, 0].into(),
             port: 30080,

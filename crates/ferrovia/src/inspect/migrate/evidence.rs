@@ -1,7 +1,7 @@
 //! What the kernel shows of how a node is used now. Only read.
 
 use ferrovia_core::dialect::nft::HookPoint;
-use ferrovia_host::iptables::{Backend, Counter, Counters, saved};
+use ferrovia_host::iptables::{AcctCounter, AcctCounters, Backend, saved};
 use ferrovia_host::nft::Nft;
 use ferrovia_host::survey::chains::{HookedChain, of_saved};
 
@@ -26,9 +26,9 @@ pub struct Evidence {
 /// Looks at this node, in the network namespace of this thread. Changes nothing.
 pub fn gather() -> Evidence {
     let mut evidence = Evidence::default();
-    if let Ok(mut counters) = Counters::open() {
-        evidence.localhost_packets = counters.packets(Counter::Localhost).ok();
-        evidence.invalid_packets = counters.packets(Counter::Invalid).ok();
+    if let Ok(mut counters) = AcctCounters::open() {
+        evidence.localhost_packets = counters.packets(AcctCounter::Localhost).ok();
+        evidence.invalid_packets = counters.packets(AcctCounter::Invalid).ok();
     }
     // Whoever may not read the kernel's rules may not run the tools either.
     let Ok(mut chains) = Nft::open().and_then(|mut nft| nft.hooked_chains()) else {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ferrovia_core::family::Family;
 use ferrovia_core::trace::Trace;
 use ferrovia_core::trace::in_kernel::KernelObject;
-use ferrovia_host::conntrack::{Reader, SentTo};
+use ferrovia_host::conntrack::{FlowReader, SentTo};
 use serde::Serialize;
 
 use crate::mode::Mode;
@@ -63,7 +63,7 @@ impl Live {
             SocketAddr::V6(place) => SentTo::Port(place.port()),
         };
         let (family, found) = (Family::of(packet.destination), &mut self.connections);
-        Reader::open()?.each_of_protocol(packet.protocol, family, asked, |flow| {
+        FlowReader::open()?.each_of_protocol(packet.protocol, family, asked, |flow| {
             let client = flow.client.filter(|client| client.ip() == packet.source);
             if let Some(client) = client
                 && flow.sent_to == sent_to

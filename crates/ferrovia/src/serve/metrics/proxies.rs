@@ -7,7 +7,7 @@ use ferrovia_core::family::Family;
 use ferrovia_core::model::TrafficPolicy;
 use ferrovia_core::plan::userspace::ProxyName;
 use ferrovia_host::portals::Directory;
-use ferrovia_host::userspace::{DIAL_BOUNDS, Failure, Figures};
+use ferrovia_host::userspace::{ConnectFailure, DIAL_BOUNDS, Figures};
 
 use super::connections::protocol;
 use super::series::{write_head, write_sample};
@@ -252,7 +252,7 @@ impl Page {
             self.sample(names.bytes, &labels, bytes);
         }
         // Most kinds never happen.
-        for kind in Failure::ALL
+        for kind in ConnectFailure::ALL
             .into_iter()
             .filter(|kind| figures.failures(*kind) > 0)
         {

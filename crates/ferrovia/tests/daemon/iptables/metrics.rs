@@ -102,7 +102,7 @@ fn failed_writes_are_counted() {
     });
     // And all is mended at once.
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
-    node.wait_for_log("the line was: -D KUBE-SERVICES");
+    node.wait_for_log("(line: -D KUBE-SERVICES");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_lock_of_the_legacy_tools_is_counted() {
     let lock = File::create(machine.lock_file()).expect("the folder is ours");
     lock.lock().expect("nobody else holds it for long");
     node.write("web.yaml", &web(&["2.10"]));
-    node.wait_for_log("waiting for the xtables lock");
+    node.wait_for_log("Waiting for the xtables lock");
     lock.unlock().expect("we hold it");
     node.expect_soon("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
     machine.wait_for_metric(&of("taken"), |n| n == 2.0);

@@ -22,12 +22,12 @@ fn waits_for_a_lock_that_another_process_holds() {
     let lock = File::create(machine.lock_file()).expect("the folder is ours");
     lock.lock().expect("nobody else holds it");
     node.spawn(machine.iptables_mode());
-    node.wait_for_log("waiting for the xtables lock");
+    node.wait_for_log("Waiting for the xtables lock");
     let log = node.log();
     for words in [
         // A held lock must not hide where the rules are.
         "kube-proxy's rules are there",
-        "somebody holds the xtables lock; a tool waits",
+        "Found the xtables lock held by another process",
         &format!("process {}", std::process::id()),
     ] {
         assert!(log.contains(words), "{words}:\n{log}");
@@ -47,7 +47,7 @@ fn is_unhealthy_while_the_first_write_is_blocked() {
     let lock = File::create(machine.lock_file()).expect("the folder is ours");
     lock.lock().expect("nobody else holds it");
     node.spawn(machine.iptables_mode());
-    node.wait_for_log("waiting for the xtables lock");
+    node.wait_for_log("Waiting for the xtables lock");
     let _inside = node.world.enter(Role::Node).expect("it is there");
     let answers = |path: &str, code: u16| {
         let address = ([127, 0, 0, 1], 10256).into();

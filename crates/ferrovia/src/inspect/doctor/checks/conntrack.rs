@@ -84,7 +84,7 @@ fn insert_failed(conntrack: &Conntrack) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use ferrovia_host::survey::flows::Totals;
+    use ferrovia_host::survey::flows::ConntrackTotals;
 
     use super::super::super::finding::Severity;
     use super::super::tests::found;
@@ -136,12 +136,12 @@ mod tests {
                 name,
             )
         };
-        let none = Totals::default();
-        let early = Totals {
+        let none = ConntrackTotals::default();
+        let early = ConntrackTotals {
             early_dropped: 1,
             ..none
         };
-        let failed = |insert_failed| Totals {
+        let failed = |insert_failed| ConntrackTotals {
             insert_failed,
             ..none
         };

@@ -1,6 +1,6 @@
 //! What this kernel can do, mode by mode.
 
-use ferrovia_host::survey::modules::Presence;
+use ferrovia_host::survey::modules::ModulePresence;
 
 use super::super::facts::Facts;
 use super::super::finding::{Area, Finding, In, Severity};
@@ -65,12 +65,13 @@ fn ipvs(facts: &Facts) -> Option<Finding> {
     let modules = &facts.kernel.modules;
     let missing: Vec<&str> = modules
         .iter()
-        .filter(|(_, presence)| **presence == Presence::Missing)
+        .filter(|(_, presence)| **presence == ModulePresence::Missing)
         .map(|(name, _)| *name)
         .collect();
     let is_wanted = facts.mode == Some(ModeName::Ipvs);
     if missing.is_empty() {
-        let usable = |presence| matches!(presence, Presence::There | Presence::Loadable);
+        let usable =
+            |presence| matches!(presence, ModulePresence::There | ModulePresence::Loadable);
         let all = !modules.is_empty() && modules.values().all(|presence| usable(*presence));
         return (all && is_wanted).then(|| KERNEL.ok(check, "the kernel has what ipvs needs"));
     }
@@ -155,8 +156,11 @@ mod tests {
             let mut facts = facts(mode);
             facts.kernel.nftables = Some(Err("this kernel lacks CONFIG_NFT_FIB_IPV6".into()));
             facts.kernel.iptables = Some(Err("none was found on PATH".into()));
-            facts.kernel.modules =
-                [("ip_vs", Presence::Missing), ("dummy", Presence::There)].into();
+            facts.kernel.modules = [
+                ("ip_vs", ModulePresence::Missing),
+                ("dummy", ModulePresence::There),
+            ]
+            .into();
             found(&check(&facts), wanted).unwrap().severity
         };
         use ModeName::{Iptables, Ipvs, Nftables};
@@ -179,7 +183,7 @@ mod tests {
     fn what_cannot_be_seen_is_not_judged() {
         let mut facts = facts(Some(ModeName::Ipvs));
         facts.kernel.nftables = None;
-        facts.kernel.modules = [("ip_vs", Presence::Unknown)].into();
+        facts.kernel.modules = [("ip_vs", ModulePresence::Unknown)].into();
         assert_eq!(check(&facts), []);
     }
 

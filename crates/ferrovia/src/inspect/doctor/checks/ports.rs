@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use ferrovia_host::survey::sockets::Listener;
+use ferrovia_host::survey::sockets::ListeningSocket;
 
 use super::super::facts::{Facts, NodePort};
 use super::super::finding::{Area, Finding, In};
@@ -43,7 +43,7 @@ fn listeners(facts: &Facts) -> Vec<Finding> {
     clashes
 }
 
-fn clash<'f>(facts: &'f Facts, listener: &Listener) -> Option<&'f NodePort> {
+fn clash<'f>(facts: &'f Facts, listener: &ListeningSocket) -> Option<&'f NodePort> {
     // What only loopback reaches is not reached by a node port.
     if listener.address.is_loopback() {
         return None;
@@ -52,7 +52,7 @@ fn clash<'f>(facts: &'f Facts, listener: &Listener) -> Option<&'f NodePort> {
     node_ports.find(|one| one.port == listener.port && one.protocol == listener.protocol)
 }
 
-fn finding(listener: &Listener, node_port: &NodePort, owner: &str) -> Finding {
+fn finding(listener: &ListeningSocket, node_port: &NodePort, owner: &str) -> Finding {
     let NodePort {
         port,
         protocol,
@@ -130,7 +130,7 @@ mod tests {
                 protocol: Protocol::Tcp,
                 service: "default/web:http".into(),
             }],
-            listeners: Some(vec![Listener {
+            listeners: Some(vec![ListeningSocket {
                 protocol,
                 address: address.parse::<IpAddr>().unwrap(),
                 port,

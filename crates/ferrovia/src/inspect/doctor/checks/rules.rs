@@ -138,7 +138,7 @@ fn input(foreign: &[Foreign<'_>]) -> Option<Finding> {
 
 fn untracked(foreign: &[Foreign<'_>]) -> Option<Finding> {
     let untracking = chosen(foreign, |foreign| {
-        foreign.is_at(&[HookPoint::Prerouting, HookPoint::Output]) && foreign.chain.deeds.untracks
+        foreign.is_at(&[HookPoint::Prerouting, HookPoint::Output]) && foreign.chain.effects.untracks
     });
     let severity = if untracking.iter().all(|foreign| foreign.has_network()) {
         Severity::Note
@@ -159,7 +159,7 @@ fn untracked(foreign: &[Foreign<'_>]) -> Option<Finding> {
 fn translated(foreign: &[Foreign<'_>]) -> Option<Finding> {
     let translating = chosen(foreign, |foreign| {
         foreign.is_at(&[HookPoint::Prerouting, HookPoint::Output])
-            && foreign.chain.deeds.translates_destination
+            && foreign.chain.effects.translates_destination
             && foreign.chain.priority <= OUR_TRANSLATION
     });
     let severity = if translating
@@ -184,7 +184,10 @@ fn translated(foreign: &[Foreign<'_>]) -> Option<Finding> {
 fn early(foreign: &[Foreign<'_>]) -> Option<Finding> {
     let refusing = chosen(foreign, |foreign| {
         let before = foreign.is_at(&[HookPoint::Prerouting]) || foreign.is_at(&[HookPoint::Output]);
-        before && !foreign.chain.is_nat && foreign.chain.deeds.refuses && foreign.chain.priority < 0
+        before
+            && !foreign.chain.is_nat
+            && foreign.chain.effects.refuses
+            && foreign.chain.priority < 0
     });
     (!refusing.is_empty()).then(|| {
         RULES.note(

@@ -1,5 +1,5 @@
 use ferrovia_core::family::Family;
-use ferrovia_host::survey::chains::{Deeds, Ruleset, of_saved};
+use ferrovia_host::survey::chains::{RuleEffects, Ruleset, of_saved};
 use ferrovia_host::survey::processes::Process;
 
 use super::super::tests::found;
@@ -15,7 +15,7 @@ fn chain(table: &str, name: &str, point: HookPoint, priority: i32) -> HookedChai
         priority,
         is_nat: false,
         refuses_rest: false,
-        deeds: Deeds::default(),
+        effects: RuleEffects::default(),
         rules: 1,
         leads_to: BTreeSet::new(),
     }
@@ -101,7 +101,7 @@ fn who_translates_before_us_may_take_our_connections() {
     let nat = |priority, owner: Option<&str>| {
         let mut nat = chain("nat", "PREROUTING", HookPoint::Prerouting, priority);
         nat.is_nat = true;
-        nat.deeds.translates_destination = true;
+        nat.effects.translates_destination = true;
         nat.leads_to.extend(owner.map(str::to_owned));
         vec![nat]
     };
@@ -118,7 +118,7 @@ fn who_translates_before_us_may_take_our_connections() {
 #[test]
 fn packets_that_are_not_tracked_or_dropped_early_are_told() {
     let mut raw = chain("raw", "PREROUTING", HookPoint::Prerouting, -300);
-    raw.deeds.untracks = true;
+    raw.effects.untracks = true;
     assert_eq!(
         severity(vec![raw.clone()], "rules/untracked"),
         Some(Severity::Warning)
@@ -126,7 +126,7 @@ fn packets_that_are_not_tracked_or_dropped_early_are_told() {
     raw.leads_to.insert("cali-PREROUTING".into());
     assert_eq!(severity(vec![raw], "rules/untracked"), Some(Severity::Note));
     let mut mangle = chain("mine", "early", HookPoint::Prerouting, -150);
-    mangle.deeds.refuses = true;
+    mangle.effects.refuses = true;
     assert_eq!(
         severity(vec![mangle.clone()], "rules/early"),
         Some(Severity::Note)
@@ -146,9 +146,9 @@ fn a_closed_node_is_worth_a_word() {
 #[test]
 fn our_own_rules_do_not_stand_in_our_way() {
     let mut ours = chain("ferrovia", "nat-prerouting", HookPoint::Prerouting, -100);
-    ours.deeds.translates_destination = true;
+    ours.effects.translates_destination = true;
     assert_eq!(severity(vec![ours], "rules/none"), Some(Severity::Ok));
     let mut theirs = chain("ferrovia-not", "nat", HookPoint::Prerouting, -100);
-    theirs.deeds.translates_destination = true;
+    theirs.effects.translates_destination = true;
     assert!(severity(vec![theirs], "rules/translated").is_some());
 }

@@ -1,4 +1,4 @@
-use ferrovia_host::survey::flows::Totals;
+use ferrovia_host::survey::flows::ConntrackTotals;
 use ferrovia_host::survey::links::Link;
 
 use super::super::super::facts::Conntrack;
@@ -141,9 +141,9 @@ fn many_misfits_are_worth_a_word_unless_conntrack_is_liberal() {
     facts.conntrack = Some(Conntrack {
         used: 1,
         max: 10,
-        totals: Some(Totals {
+        totals: Some(ConntrackTotals {
             invalid: MANY_INVALID,
-            ..Totals::default()
+            ..ConntrackTotals::default()
         }),
     });
     assert_eq!(severity(&facts, name), Some(Severity::Note));
