@@ -39,7 +39,7 @@ use crate::conntrack::worker::{Cleaned, Cleaner, PACE};
 use crate::inspect::query::diff::Kernel;
 use crate::kube_event::Noticeboard;
 use crate::logging::LogControl;
-use crate::mode::{Installed, Listen, Mode, TakeOver, trace_mode, with_localhost_node_ports};
+use crate::mode::{Installed, Listen, Mode, TakeOver, trace_profile, with_localhost_node_ports};
 use crate::serve::admin::{About, Admin, History, Looker};
 use crate::serve::http::ServiceChecks;
 use crate::serve::metrics::{DEFAULT_MAX_SERIES, Metrics, ReadConnections};
@@ -285,7 +285,7 @@ fn admin(
     let about = About {
         node: config.settings.node_name.clone(),
         mode: mode.name(),
-        trace: trace_mode(mode, config),
+        profile: trace_profile(mode, config),
         families: families.collect(),
         source: match config.source {
             Source::Manifests(_) => "manifests",

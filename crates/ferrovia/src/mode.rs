@@ -17,13 +17,13 @@ use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::difference::Difference;
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::trace::in_kernel::KernelObject;
-use ferrovia_core::trace::{Trace, TraceMode};
+use ferrovia_core::trace::{self, Trace, TraceProfile};
 use ferrovia_host::nft::Connection;
 use ferrovia_host::portals::Directory;
 use ferrovia_host::{iptables as iptables_tools, probe};
 
 pub use self::iptables::IptablesSettings;
-pub use self::localhost::{trace_mode, with_localhost_node_ports};
+pub use self::localhost::{trace_profile, with_localhost_node_ports};
 pub use self::remove::{RemovedAll, TakenOver, remove_all};
 pub use self::userspace::UserspaceMode;
 use crate::config::{Config, IpvsSettings, ModeName};
@@ -109,17 +109,16 @@ impl Mode {
         }
     }
 
-    /// The mode as far as it matters to where packets go, by itself: see [`trace_mode`] for what is added to it.
-    pub fn to_trace(&self) -> TraceMode {
+    /// How the mode treats packets, by itself: see [`trace_profile`] for node ports on loopback that are added to it.
+    pub fn trace_profile(&self) -> TraceProfile {
         match self {
-            Self::Nftables => TraceMode::Nftables {
-                localhost_node_ports: PerFamily::default(),
-            },
-            Self::Iptables(settings) => TraceMode::Iptables {
-                localhost_node_ports: settings.localhost_node_ports,
-            },
-            Self::Ipvs(_) => TraceMode::Ipvs,
-            Self::Userspace(mode) => mode.to_trace(),
+            Self::Nftables => trace::NFTABLES,
+            Self::Iptables(settings) => trace::IPTABLES.with_localhost_node_ports(PerFamily {
+                v4: settings.localhost_node_ports,
+                v6: false,
+            }),
+            Self::Ipvs(_) => trace::IPVS,
+            Self::Userspace(mode) => mode.trace_profile(),
         }
     }
 

@@ -2,15 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointFate, FrontendKind, Masquerade, Packet, TraceMode};
+use super::{EndpointFate, FrontendKind, Masquerade, Packet, TraceProfile};
 
 /// What becomes of a packet, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trace {
     /// The packet.
     pub packet: Packet,
-    /// The mode the answer holds for.
-    pub mode: TraceMode,
+    /// The mode that programs the kernel; serialised as its name.
+    #[serde(rename = "mode")]
+    pub profile: TraceProfile,
     /// What becomes of it.
     pub outcome: Outcome,
     /// Why, as a word that stays the same.

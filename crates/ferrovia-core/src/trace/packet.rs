@@ -71,7 +71,7 @@ fn as_text<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(protocol)
 }
 
-impl super::Ground<'_> {
+impl super::TraceContext<'_> {
     /// Where the owner of an address is, as far as objects and interfaces tell.
     pub fn place(&self, source: IpAddr) -> Place {
         let desired = self.builder.desired(crate::family::Family::of(source));
@@ -122,7 +122,7 @@ impl super::Tracer<'_> {
             LocalDetector::Off => false,
             LocalDetector::Source(net) => net.contains(&self.packet.source),
             LocalDetector::Interface(_) | LocalDetector::InterfacePrefix(_) => {
-                self.packet.place == Place::LocalPod && self.ground.mode.knows_interfaces()
+                self.packet.place == Place::LocalPod && self.context.profile.sees_interfaces
             }
         }
     }

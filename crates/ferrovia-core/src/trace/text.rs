@@ -42,7 +42,7 @@ impl Display for Trace {
                 format_args!(
                     "{} ({} mode)",
                     service.frontend.in_words(),
-                    self.mode.name()
+                    self.profile.mode
                 ),
             )?;
             line(

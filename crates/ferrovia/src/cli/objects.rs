@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use ferrovia_core::desired::{Builder, Desired};
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Store;
-use ferrovia_core::trace::{Ground, TraceMode};
+use ferrovia_core::trace::{TraceContext, TraceProfile};
 
 pub(super) use self::read::{Read, read, read_about};
 pub(super) use self::source::{SourceFlags, WHERE};
@@ -22,7 +22,7 @@ use super::flags::ShapeFlags;
 use crate::config::{ADMIN_SOCKET, Config, ModeName};
 use crate::inspect::query::diff::Kernel;
 use crate::inspect::query::{Question, Relevance};
-use crate::mode::{Mode, trace_mode};
+use crate::mode::{Mode, trace_profile};
 use crate::serve::admin::client::Client;
 
 /// Which objects to use, for which node and mode; or which daemon to ask.
@@ -100,7 +100,7 @@ pub(super) struct Loaded {
     pub(super) addresses: Vec<IpAddr>,
     /// How this machine is looked at.
     pub(super) kernel: Kernel,
-    trace: TraceMode,
+    profile: TraceProfile,
     /// What people should know about the objects.
     warnings: Vec<String>,
     /// All objects could be read.
@@ -123,13 +123,13 @@ impl Loaded {
         self.builder.desired(family)
     }
 
-    /// What traces are drawn from.
-    pub(super) fn ground(&self) -> Ground<'_> {
-        Ground {
+    /// The state that packets are traced through.
+    pub(super) fn trace_context(&self) -> TraceContext<'_> {
+        TraceContext {
             builder: &self.builder,
             store: &self.store,
             addresses: &self.addresses,
-            mode: self.trace,
+            profile: self.profile,
         }
     }
 }
@@ -213,7 +213,7 @@ impl ObjectFlags {
             store,
             builder,
             addresses,
-            trace: trace_mode(&mode, config),
+            profile: trace_profile(&mode, config),
             kernel: Kernel {
                 mode,
                 counters: config.counters,

@@ -6,7 +6,7 @@ use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
-use ferrovia_core::trace::TraceMode;
+use ferrovia_core::trace::{NFTABLES, TraceProfile};
 use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleListener};
 
 use super::troubles::{Consequence, Troubles};
@@ -59,13 +59,11 @@ pub fn with_localhost_node_ports(
     installed
 }
 
-/// A mode as far as it matters to where packets go, with node ports on loopback where they are added to it.
-pub fn trace_mode(mode: &Mode, config: &Config) -> TraceMode {
+/// How a mode treats packets, with node ports on loopback where they are added to it.
+pub fn trace_profile(mode: &Mode, config: &Config) -> TraceProfile {
     match mode {
-        Mode::Nftables => TraceMode::Nftables {
-            localhost_node_ports: wanted(mode, config),
-        },
-        mode => mode.to_trace(),
+        Mode::Nftables => NFTABLES.with_localhost_node_ports(wanted(mode, config)),
+        mode => mode.trace_profile(),
     }
 }
 

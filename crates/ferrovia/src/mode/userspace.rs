@@ -10,7 +10,7 @@ use ferrovia_core::plan::userspace::{
     is_portal_or_egress_chain,
 };
 use ferrovia_core::plan::{Found, Planner};
-use ferrovia_core::trace::TraceMode;
+use ferrovia_core::trace::{self, TraceProfile};
 use ferrovia_host::iptables::{self, IptablesApplier};
 use ferrovia_host::portals::{
     BindApplier, Directory, Interface, InterfaceChoice, LazyEngine, PortalApplier, Proxies,
@@ -88,18 +88,14 @@ impl UserspaceMode {
         }
     }
 
-    /// The mode as far as it matters to where packets go.
-    pub(super) fn to_trace(&self) -> TraceMode {
-        let localhost_node_ports = self.localhost_node_ports;
-        if self.binds() {
-            TraceMode::UserspaceBound {
-                localhost_node_ports,
-            }
+    /// How the mode treats packets.
+    pub(super) fn trace_profile(&self) -> TraceProfile {
+        let profile = if self.binds() {
+            trace::BIND_PORTALS
         } else {
-            TraceMode::Userspace {
-                localhost_node_ports,
-            }
-        }
+            trace::USERSPACE
+        };
+        profile.with_localhost_node_ports(self.localhost_node_ports)
     }
 
     /// Finds the tools, or the interface. Nothing is opened before the first sync.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use ferrovia_core::family::Family;
-use ferrovia_core::trace::TraceMode;
+use ferrovia_core::trace::TraceProfile;
 use jiff::Timestamp;
 
 pub use self::history::{Change, History};
@@ -53,7 +53,7 @@ pub struct About {
     /// What the mode is called.
     pub mode: &'static str,
     /// The mode as far as it matters to where packets go.
-    pub trace: TraceMode,
+    pub profile: TraceProfile,
     /// The families this machine has.
     pub families: Vec<Family>,
     /// Where objects come from: `manifests` or `kubernetes`.

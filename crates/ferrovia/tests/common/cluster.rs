@@ -13,7 +13,7 @@ use ferrovia_core::plan::Found;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
-use ferrovia_core::trace::Ground;
+use ferrovia_core::trace::TraceContext;
 use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
 use ferrovia_host::portals::{InterfaceChoice, interface};
@@ -213,12 +213,12 @@ impl<'w> Cluster<'w> {
 
     /// The flows whose fate a trace would predict wrongly.
     pub(crate) fn wrong_predictions(&self, lines: &[Line]) -> Vec<String> {
-        super::prediction::wrong_predictions(&self.ground(), lines)
+        super::prediction::wrong_predictions(&self.trace_context(), lines)
     }
 
     /// What traces are drawn from.
-    pub(crate) fn ground(&self) -> Ground<'_> {
-        self.engine.ground(self.mode.to_trace())
+    pub(crate) fn trace_context(&self) -> TraceContext<'_> {
+        self.engine.trace_context(self.mode.trace_profile())
     }
 
     /// Says where the kernel's rules differ in meaning from those written from scratch.

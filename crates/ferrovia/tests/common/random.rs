@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::trace::{EndpointFate, Ground, Outcome, Place, Trace, TraceMode, trace};
+use ferrovia_core::trace::{EndpointFate, Outcome, Place, Proxied, Trace, TraceContext, trace};
 use ferrovia_lab::flow::{Action, Expectation, Line, parse_action};
 use ferrovia_lab::layout::{NODE_ADDRESSES, Pod};
 use ferrovia_lab::run::Session;
@@ -53,7 +53,7 @@ pub(crate) fn play(number: u64, way: Way) -> Vec<String> {
             .expect("the manifests are well-formed");
         problems.extend(cluster.take(events));
     }
-    let lines = lines(&cluster.ground(), &now, number);
+    let lines = lines(&cluster.trace_context(), &now, number);
     problems.extend(Session::new(&lab).run(&lines));
     for family in Family::ALL {
         problems.extend(
@@ -69,7 +69,7 @@ pub(crate) fn play(number: u64, way: Way) -> Vec<String> {
 }
 
 /// The calls to make, with what must come of them. Most are those that somebody answers.
-fn lines(ground: &Ground<'_>, world: &worlds::World, number: u64) -> Vec<Line> {
+fn lines(context: &TraceContext<'_>, world: &worlds::World, number: u64) -> Vec<Line> {
     let mut random = Random::new(number);
     // A raw socket hears of all that is refused between two addresses, so there is one call of SCTP between them.
     let mut asked = BTreeSet::new();
@@ -81,7 +81,7 @@ fn lines(ground: &Ground<'_>, world: &worlds::World, number: u64) -> Vec<Line> {
         } else {
             random.of(&CLIENTS)[usize::from(to.is_ipv6())]
         };
-        let text = call(ground, client, target)?;
+        let text = call(context, client, target)?;
         let action = parse_action(&text).expect("a call reads as it is written");
         let is_wanted = is_answered(&action) || random.percent(25);
         let is_first = target.protocol != "SCTP" || asked.insert((client, to));
@@ -99,18 +99,18 @@ fn is_answered(action: &Action) -> bool {
 }
 
 /// A call and what the trace says becomes of it; nothing where the lab cannot show it.
-fn call(ground: &Ground<'_>, client: &str, target: Target) -> Option<String> {
+fn call(context: &TraceContext<'_>, client: &str, target: Target) -> Option<String> {
     let Target { to, protocol } = target;
     let call = format!("{client} > {to}/{}", protocol.to_lowercase());
     let Ok(Action::Call(flow)) = parse_action(&format!("{call} => refused")) else {
         panic!("{call} is not a call");
     };
-    let traced = trace(ground, &packet(ground, &flow.route));
+    let traced = trace(context, &packet(context, &flow.route));
     // SCTP the kernel refuses in a way of its own.
     let by_kernel = || (protocol != "SCTP").then(|| "refused".to_owned());
-    let fate = match (traced.outcome, traced.mode) {
+    let fate = match (traced.outcome, traced.profile.proxied) {
         (Outcome::Delivered, _) => answers(&traced)?,
-        (Outcome::Refused, TraceMode::UserspaceBound { .. }) => by_kernel()?,
+        (Outcome::Refused, Proxied::ServiceAddresses) => by_kernel()?,
         (Outcome::Refused, _) => "refused".to_owned(),
         (Outcome::NotAService, _) if is_here(to.ip()) => by_kernel()?,
         // Routes of the lab lead what nobody has to where it vanishes.

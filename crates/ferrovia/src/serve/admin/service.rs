@@ -95,8 +95,8 @@ impl Admin {
             return Err(missing());
         }
         let key = ServiceKey::new(namespace, name);
-        let (asked, mode) = (key.clone(), self.about.trace);
-        let known = self.ask(move |engine| Known::of(engine, &asked, mode));
+        let (asked, profile) = (key.clone(), self.about.profile);
+        let known = self.ask(move |engine| Known::of(engine, &asked, profile));
         let known = known.await?.ok_or_else(missing)?;
         let admin = Arc::clone(self);
         blocking(move || admin.describe(&key, &known)).await
@@ -146,16 +146,16 @@ impl Known {
     fn of(
         engine: &Engine,
         key: &ServiceKey,
-        mode: ferrovia_core::trace::TraceMode,
+        profile: ferrovia_core::trace::TraceProfile,
     ) -> Option<Self> {
-        let ground = engine.ground(mode);
+        let context = engine.trace_context(profile);
         let mut ports = Vec::new();
         for family in Family::ALL {
             let Some(desired) = engine.desired(family) else {
                 continue;
             };
             for (port, wanted) in desired.ports_of(key) {
-                let explained = ground.builder.explain(ground.store, port, family);
+                let explained = context.builder.explain(context.store, port, family);
                 ports.push((family, Arc::clone(wanted), explained));
             }
         }
@@ -163,12 +163,12 @@ impl Known {
             return None;
         }
         let mut objects = vec![format!("Service {key}"), format!("Endpoints {key}")];
-        let slices = ground.store.slices(key);
+        let slices = context.store.slices(key);
         objects.extend(slices.map(|slice| format!("EndpointSlice {}", slice.key)));
         let warned = engine.warned().latest();
         Some(Self {
             ports,
-            health_check_port: ground
+            health_check_port: context
                 .store
                 .service(key)
                 .and_then(|it| it.health_check_port),

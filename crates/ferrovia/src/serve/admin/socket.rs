@@ -252,7 +252,7 @@ mod tests {
         let about = About {
             node: "node-1".to_owned(),
             mode: mode.name(),
-            trace: mode.to_trace(),
+            profile: mode.trace_profile(),
             families: Vec::new(),
             source: "manifests",
         };
