@@ -27,10 +27,7 @@ pub use self::endpoints::{EndpointFate, in_words, topology_in_words};
 pub use self::frontend::FrontendKind;
 pub use self::masquerade::Masquerade;
 pub use self::packet::{Packet, Place};
-pub use self::profile::{
-    BIND_PORTALS, IPTABLES, IPVS, LoopbackNodePorts, NFTABLES, NodePortFallThrough, OtherPorts,
-    Proxied, TraceProfile, USERSPACE,
-};
+pub use self::profile::*;
 
 use self::frontend::{Found, find};
 use crate::desired::{Builder, Desired};

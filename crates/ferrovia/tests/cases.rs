@@ -202,7 +202,7 @@ fn is_played(played: &Played, way: Way) -> bool {
         return true;
     };
     let file = file.to_string_lossy();
-    way != Way::Bound
+    way != Way::BindPortals
         || std::env::var_os("MODES").is_some()
         || ALWAYS_BOUND.iter().any(|part| file.contains(part))
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
 
-pub use self::modes::{BIND_PORTALS, IPTABLES, IPVS, NFTABLES, USERSPACE};
+pub use self::modes::*;
 use crate::family::{Family, PerFamily};
 use crate::model::Protocol;
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia::config::{IpvsSettings, PortalSetting, UserspaceSettings};
-use ferrovia::mode::{IptablesSettings, Mode, UserspaceMode};
+use ferrovia::mode::{
+    InstallContext, IptablesMode, IpvsMode, Mode, NftablesMode, PortalSetting, UserspaceMode,
+    UserspaceSettings,
+};
 use ferrovia::sync::Engine;
 use ferrovia_core::desired::{NodePortSetting, Settings};
 use ferrovia_core::dialect::nft::sim::Sim;
@@ -36,8 +38,8 @@ pub(crate) enum Way {
     Ipvs,
     /// In userspace mode, with rules that lead to the proxies.
     Userspace,
-    /// In userspace mode, with proxies that listen on the addresses of services themselves.
-    Bound,
+    /// In userspace mode with bind portals: proxies listen on the addresses of services themselves.
+    BindPortals,
 }
 
 impl Way {
@@ -47,7 +49,7 @@ impl Way {
         Self::Iptables(Backend::Nft),
         Self::Iptables(Backend::Legacy),
         Self::Userspace,
-        Self::Bound,
+        Self::BindPortals,
     ];
     /// Those that need a kernel with IPVS.
     pub(crate) const IN_USER_MODE_LINUX: [Self; 1] = [Self::Ipvs];
@@ -59,7 +61,7 @@ impl Way {
             Self::Iptables(backend) => backend.as_str(),
             Self::Ipvs => "ipvs",
             Self::Userspace => "userspace",
-            Self::Bound => "bound",
+            Self::BindPortals => "bound",
         }
     }
 
@@ -71,34 +73,26 @@ impl Way {
             Self::Ipvs => &["ipvs"],
             // Like the iptables mode it looks after nothing but the addresses and ports of services.
             Self::Userspace => &["userspace", "iptables"],
-            Self::Bound => &["bound", "userspace", "iptables"],
+            Self::BindPortals => &["bound", "userspace", "iptables"],
         })
     }
 
-    fn mode(self, options: &BTreeMap<String, String>) -> Mode {
+    fn mode(self, options: &BTreeMap<String, String>) -> Box<dyn Mode> {
         match self {
-            Self::Nft => Mode::Nftables,
-            Self::Iptables(_) => Mode::Iptables(iptables_settings(options)),
-            Self::Ipvs => Mode::Ipvs(Box::new(IpvsSettings {
-                scheduler: "rr".to_owned(),
-                exclude_cidrs: Vec::new(),
-                strict_arp: false,
-                local_fallback: false,
-                tcp_timeout: None,
-                tcp_fin_timeout: None,
-                udp_timeout: None,
-            })),
-            Self::Userspace | Self::Bound => Mode::Userspace(UserspaceMode {
+            Self::Nft => Box::new(NftablesMode::default()),
+            Self::Iptables(_) => Box::new(iptables_mode(options)),
+            Self::Ipvs => Box::new(IpvsMode::default()),
+            Self::Userspace | Self::BindPortals => Box::new(UserspaceMode {
                 settings: UserspaceSettings {
-                    portals: if self == Self::Bound {
+                    portals: if self == Self::BindPortals {
                         PortalSetting::Bind
                     } else {
-                        PortalSetting::Iptables
+                        PortalSetting::Rules
                     },
                     ..UserspaceSettings::default()
                 },
                 localhost_node_ports: PerFamily::from_fn(|_| {
-                    iptables_settings(options).localhost_node_ports
+                    iptables_mode(options).localhost_node_ports
                 }),
                 ..UserspaceMode::default()
             }),
@@ -107,9 +101,9 @@ impl Way {
 }
 
 /// What a case's options mean for the iptables mode. Node ports answer on loopback only where they answer everywhere.
-pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
+pub(crate) fn iptables_mode(options: &BTreeMap<String, String>) -> IptablesMode {
     let node_ports = super::settings(options).node_ports;
-    IptablesSettings {
+    IptablesMode {
         localhost_node_ports: matches!(node_ports, NodePortSetting::Any),
     }
 }
@@ -122,7 +116,7 @@ pub(crate) struct Cluster<'w> {
     addresses: Vec<IpAddr>,
     engine: Engine,
     way: Way,
-    mode: Mode,
+    mode: Box<dyn Mode>,
     world: &'w World,
 }
 
@@ -135,11 +129,13 @@ impl<'w> Cluster<'w> {
             let _inside = enter(world);
             match way {
                 // In ipvs mode there are no other tools than those of the one kind.
-                Way::Nft | Way::Bound | Way::Ipvs => {}
+                Way::Nft | Way::BindPortals | Way::Ipvs => {}
                 Way::Iptables(backend) => say_which(world, backend),
                 Way::Userspace => say_which(world, Backend::Nft),
             }
-            let installed = mode.install(true).expect("the mode works here");
+            let installed = mode
+                .install(&InstallContext::default())
+                .expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
             (installed, addresses)
         };
@@ -190,8 +186,8 @@ impl<'w> Cluster<'w> {
         match self.way {
             Way::Nft | Way::Iptables(_) | Way::Ipvs => lines.collect(),
             Way::Userspace => lines.map(Line::proxied).collect(),
-            Way::Bound if step.has_flows_of("bound") => lines.map(Line::proxied).collect(),
-            Way::Bound => {
+            Way::BindPortals if step.has_flows_of("bound") => lines.map(Line::proxied).collect(),
+            Way::BindPortals => {
                 let now = self.addresses_with_services();
                 let is_here = |ip| now.contains(&ip);
                 lines
@@ -201,7 +197,7 @@ impl<'w> Cluster<'w> {
         }
     }
 
-    /// The node's addresses, those that bound portals put there included.
+    /// The node's addresses, those that bind portals put there included.
     fn addresses_with_services(&self) -> Vec<IpAddr> {
         let _inside = enter(self.world);
         let of_services = Family::ALL.into_iter().flat_map(|family| {
@@ -227,7 +223,7 @@ impl<'w> Cluster<'w> {
         match self.way {
             Way::Nft => self.compare_table(family),
             Way::Iptables(_) => self.compare_with_nothing_to_write(family),
-            Way::Userspace | Way::Bound | Way::Ipvs => self.compare_again(family),
+            Way::Userspace | Way::BindPortals | Way::Ipvs => self.compare_again(family),
         }
     }
 
@@ -272,7 +268,10 @@ impl<'w> Cluster<'w> {
 
     /// Whoever comes anew finds nothing to write.
     fn compare_with_nothing_to_write(&mut self, family: Family) -> Option<String> {
-        let mut installed = self.mode.install(true).expect("the mode works here");
+        let mut installed = self
+            .mode
+            .install(&InstallContext::default())
+            .expect("the mode works here");
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;
         let written = backend

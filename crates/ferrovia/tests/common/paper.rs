@@ -13,7 +13,7 @@ use ferrovia_core::plan::nft::NftPlanner;
 use ferrovia_core::plan::{Found, Planner, iptables};
 use ferrovia_core::store::{Event, Store};
 
-use super::cluster::iptables_settings;
+use super::cluster::iptables_mode;
 use super::objects::Objects;
 
 /// Store, builder and planners.
@@ -28,7 +28,7 @@ pub(crate) struct Paper {
 impl Paper {
     /// An empty cluster that has been written.
     pub(crate) fn new(options: &BTreeMap<String, String>, addresses: &[IpAddr]) -> Self {
-        let iptables = iptables_settings(options);
+        let iptables = iptables_mode(options);
         let iptables = IptablesOptions {
             localhost_node_ports: iptables.localhost_node_ports,
             ..IptablesOptions::default()

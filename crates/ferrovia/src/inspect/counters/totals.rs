@@ -5,7 +5,7 @@
 //! in the kernel's counts: the sync loop knows which service has which destination.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{self, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use ferrovia_core::desired::{Desired, Frontend, Refusal};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::PortKey;
-use ferrovia_core::plan::nft::count::Destination;
 
 use crate::serve::metrics::{Connections, Refused};
 use crate::sync::backend::SyncError;
@@ -39,6 +38,17 @@ const REST_FACTOR: u32 = 10;
 pub trait Counts: Send {
     /// Everything, with how often it was counted.
     fn read(&mut self, family: Family) -> Result<HashMap<Counted, u64>, SyncError>;
+}
+
+/// Where a client connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// The address; none for a node port on whichever address.
+    pub address: Option<IpAddr>,
+    /// The protocol's number.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
 }
 
 /// What is counted.

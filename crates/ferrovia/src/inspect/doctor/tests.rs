@@ -65,7 +65,7 @@ fn the_text_is_as_it_was_agreed_upon() {
         colour,
     }
     .to_string();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/doctor/tests/ill.txt");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/inspect/doctor/tests/ill.txt");
     if std::env::var_os("BLESS").is_some() {
         fs::write(&golden, &text).unwrap();
     }

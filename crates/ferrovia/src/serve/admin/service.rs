@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::rates::{Count, Sample};
 use super::snapshot::{Snapshot, kind};
 use super::{Admin, VERSION};
+use crate::mode::Mode;
 use crate::sync::Engine;
 
 /// What the sync loop knows of a service.
@@ -95,7 +96,7 @@ impl Admin {
             return Err(missing());
         }
         let key = ServiceKey::new(namespace, name);
-        let (asked, profile) = (key.clone(), self.about.profile);
+        let (asked, profile) = (key.clone(), self.about.mode.trace_profile());
         let known = self.ask(move |engine| Known::of(engine, &asked, profile));
         let known = known.await?.ok_or_else(missing)?;
         let admin = Arc::clone(self);
@@ -118,7 +119,13 @@ impl Admin {
                 sample: &sample,
                 counting,
             };
-            PortView::new(*family, port, explained.as_ref(), self.about.mode, &counts)
+            PortView::new(
+                *family,
+                port,
+                explained.as_ref(),
+                &*self.about.mode,
+                &counts,
+            )
         };
         let warnings = known.warnings.iter();
         let warnings = warnings.map(
@@ -192,7 +199,7 @@ impl PortView {
         family: Family,
         port: &ServicePort,
         explained: Option<&Explained>,
-        mode: &str,
+        mode: &dyn Mode,
         counts: &Counts<'_>,
     ) -> Self {
         let total = |policy| -> u32 {
@@ -228,7 +235,7 @@ impl PortView {
 }
 
 impl FrontendView {
-    fn new(family: Family, port: &ServicePort, frontend: Frontend, mode: &str) -> Self {
+    fn new(family: Family, port: &ServicePort, frontend: Frontend, mode: &dyn Mode) -> Self {
         let policy = port.policy(frontend);
         let (address, number) = match frontend {
             Frontend::NodePort(number) => (number.to_string(), number),
@@ -247,38 +254,8 @@ impl FrontendView {
                 Some(Refusal::Drop) => "dropped",
             },
             endpoints: port.endpoints(policy).len(),
-            kernel: in_kernel(family, port, frontend, mode),
+            kernel: mode.inspect_command(family, port, frontend),
         }
-    }
-}
-
-/// A command that shows what the kernel has for a frontend. Names need no quoting: they are checked API names.
-fn in_kernel(family: Family, port: &ServicePort, frontend: Frontend, mode: &str) -> Option<String> {
-    let protocol = port.protocol();
-    let ip = match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
-    let refused = match port.refusal(frontend) {
-        None => "",
-        Some(Refusal::Reject) => "rejected-",
-        Some(Refusal::Drop) => "dropped-",
-    };
-    match mode {
-        "nftables" => {
-            let (set, key) = match frontend {
-                Frontend::NodePort(number) => ("nodeports", format!("{protocol} . {number}")),
-                Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
-                    let key = format!("{} . {protocol} . {}", at.ip(), at.port());
-                    ("services", key)
-                }
-            };
-            Some(format!(
-                "nft get element {ip} ferrovia {refused}{set} '{{ {key} }}'"
-            ))
-        }
-        "iptables" => Some(format!("{ip}tables-save | grep -F '{} '", port.key)),
-        _ => None,
     }
 }
 

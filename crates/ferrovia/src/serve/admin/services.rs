@@ -105,7 +105,7 @@ impl Admin {
         });
         let mut cut = cut.await?;
         let keys = std::mem::take(&mut cut.keys);
-        let profile = self.about.profile;
+        let profile = self.about.mode.trace_profile();
         let known = self.ask(move |engine| {
             let store = engine.trace_context(profile).store;
             let count = |key| known_endpoints(store.slices(key));

@@ -19,7 +19,7 @@ impl Admin {
             query.get(name).map(str::trim).ok_or_else(missing)
         };
         let question = Question::read(need("from")?, need("to")?)?;
-        let profile = self.about.profile;
+        let profile = self.about.mode.trace_profile();
         let traced = self.ask(move |engine| {
             let context = engine.trace_context(profile);
             question
@@ -29,7 +29,7 @@ impl Admin {
         let trace = traced.await??;
         let answer = if query.flag("kernel")? {
             let look = self.looker.ask(move |kernel| Answer {
-                live: Live::read(&kernel.mode, &trace),
+                live: Live::read(&*kernel.mode, &trace),
                 trace,
             });
             look.await?
