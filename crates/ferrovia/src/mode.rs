@@ -261,3 +261,67 @@ where
     planner.full(old, &P::Observed::default(), Found::Adopt);
     planner.partial(new, delta).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use ferrovia_core::desired::{Builder, Settings};
+    use ferrovia_core::store::{Event, Store};
+    use ferrovia_core::wire::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_agree_with_the_trace() {
+        let names: std::collections::BTreeSet<_> = ALL.iter().map(|mode| mode.name()).collect();
+        assert_eq!(names.len(), ALL.len());
+        for mode in ALL {
+            assert_eq!(mode.trace_profile().mode, mode.name());
+            assert_eq!(find(mode.name()), Some(mode));
+        }
+    }
+
+    #[test]
+    fn each_mode_has_a_command_that_shows_a_cluster_ip() {
+        let service = json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"clusterIP": "10.96.0.10", "ports": [{"name": "http", "port": 80}]},
+        });
+        let mut store = Store::new("node-1");
+        let service = serde_json::from_value(service).unwrap();
+        store.handle(Event::Applied(Box::new(Object::Service(service))));
+        let mut builder = Builder::new(Settings::of_node("node-1"));
+        let touched = store.take_touched();
+        builder.update(&store, touched, &[]);
+        let desired = builder.desired(Family::V4);
+        let port = desired.ports.values().next().unwrap();
+        let command = |mode: &dyn Mode| mode.inspect_command(Family::V4, port, port.frontends[0]);
+        let bind_portals = UserspaceMode {
+            settings: UserspaceSettings {
+                portals: PortalSetting::Bind,
+                ..UserspaceSettings::default()
+            },
+            ..UserspaceMode::default()
+        };
+        for (mode, expected) in [
+            (
+                &NftablesMode::default() as &dyn Mode,
+                "nft get element ip ferrovia rejected-services '{ 10.96.0.10 . tcp . 80 }'",
+            ),
+            (
+                &IptablesMode::default(),
+                "iptables-save | grep -F 'shop/web:http '",
+            ),
+            (
+                &IpvsMode::default(),
+                "ipvsadm --list --numeric --tcp-service 10.96.0.10:80",
+            ),
+            (
+                &bind_portals,
+                "ss --no-header --listening --numeric --tcp src 10.96.0.10:80",
+            ),
+        ] {
+            assert_eq!(command(mode).as_deref(), Some(expected));
+        }
+    }
+}

@@ -97,10 +97,10 @@ impl Tracer<'_> {
 
 fn by_address<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     let packet = tracer.packet;
-    let wanted = std::net::SocketAddr::new(packet.destination, packet.port);
+    let destination = std::net::SocketAddr::new(packet.destination, packet.port);
     service_ports(tracer).find_map(|port| {
         let mut frontends = port.frontends.iter();
-        let frontend = frontends.find(|frontend| frontend.address() == Some(wanted))?;
+        let frontend = frontends.find(|frontend| frontend.address() == Some(destination))?;
         Some(Found {
             port,
             frontend: *frontend,
@@ -113,10 +113,10 @@ fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     if !tracer.is_local() {
         return None;
     }
-    let wanted = Frontend::NodePort(tracer.packet.port);
-    let port = service_ports(tracer).find(|port| port.frontends.contains(&wanted))?;
+    let node_port = Frontend::NodePort(tracer.packet.port);
+    let port = service_ports(tracer).find(|port| port.frontends.contains(&node_port))?;
     let answers = node_ports_answer(tracer);
-    let refused = port.refusal(wanted).is_some_and(|refusal| {
+    let refused = port.refusal(node_port).is_some_and(|refusal| {
         let profile = &tracer.context.profile;
         let by_mark = profile.marks_before_dropping
             && refusal == Refusal::Reject
@@ -125,7 +125,7 @@ fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     });
     (answers || refused).then_some(Found {
         port,
-        frontend: wanted,
+        frontend: node_port,
         refused_only: !answers,
     })
 }

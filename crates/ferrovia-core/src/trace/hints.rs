@@ -1,4 +1,4 @@
-//! What is worth knowing besides: near misses, and what rules cannot show.
+//! Hints: near misses, and what rules cannot show.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{Cause, Outcome, Trace, Tracer};
 use crate::desired::{Frontend, ServicePort};
 use crate::model::Algorithm;
 
-/// At most so many near misses are named.
+/// The most near misses that are listed.
 const MOST: usize = 5;
 
 /// About a packet that no service port takes.

@@ -1,4 +1,4 @@
-//! Whose address the receiver sees.
+//! The source address that the receiver sees.
 
 use std::net::IpAddr;
 
@@ -85,10 +85,10 @@ fn of_frontend(tracer: &Tracer<'_>, found: &Found<'_>, policy: TrafficPolicy) ->
     if to_cluster_ip && node.masquerade_all {
         return Masquerade::All;
     }
-    // Where pods cannot be told from others, nobody is masqueraded but, in some modes, the node.
-    let is_told = node.local != LocalDetector::Off
+    // If pods cannot be detected, only the node's own packets are masqueraded, and only in some modes.
+    let is_detected = node.local != LocalDetector::Off
         || tracer.is_from_node() && tracer.context.profile.masquerades_node_to_cluster_ip;
-    if to_cluster_ip && is_told && !tracer.is_from_pod() {
+    if to_cluster_ip && is_detected && !tracer.is_from_pod() {
         return Masquerade::NotFromPod;
     }
     if found.frontend.is_internal() {

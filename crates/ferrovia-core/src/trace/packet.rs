@@ -72,7 +72,7 @@ fn as_text<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S
 }
 
 impl super::TraceContext<'_> {
-    /// Where the owner of an address is, as far as objects and interfaces tell.
+    /// Where the host with an address is, as far as objects and interfaces show it.
     pub fn place(&self, source: IpAddr) -> Place {
         let desired = self.builder.desired(crate::family::Family::of(source));
         if source.is_loopback() || self.addresses.contains(&source) {
@@ -93,7 +93,7 @@ impl super::TraceContext<'_> {
             (Some(_), ..) => Place::RemotePod,
             (None, Some(true), _) => Place::LocalPod,
             (None, in_pod_cidr, LocalDetector::Source(net)) if net.contains(&source) => {
-                // The range may be the whole cluster's; this node's own, where it is known, tells more.
+                // The range may be the whole cluster's; this node's own, if known, is more exact.
                 if in_pod_cidr.is_some() {
                     Place::RemotePod
                 } else {

@@ -1,4 +1,4 @@
-//! What becomes of a packet that no service port takes.
+//! Packets that match no service port.
 
 use super::profile::OtherPorts;
 use super::{Cause, Outcome, Trace, Tracer, hints, masquerade};
@@ -16,7 +16,7 @@ impl Tracer<'_> {
         trace
     }
 
-    /// It is for an address of a Service that has other ports only, and the mode looks after those.
+    /// It is for a port that no Service has, at an address of a Service, and the mode has a rule for that.
     fn no_such_port(&self) -> Option<Trace> {
         let what = match self.context.profile.other_ports {
             OtherPorts::Routed => return None,
@@ -37,7 +37,7 @@ impl Tracer<'_> {
         Some(self.answer(Outcome::Refused, Cause::NoSuchPort, because))
     }
 
-    /// It is in the range of cluster IPs, and the mode looks after those.
+    /// It is in a ServiceCIDR, and the mode has a rule for addresses that no Service has.
     fn no_such_cluster_ip(&self) -> Option<Trace> {
         let to = self.packet.destination;
         let is_asked = self.context.profile.drops_unallocated_cluster_ips && self.is_checked();

@@ -73,7 +73,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// What becomes of a packet that is for a service port, but not from its sender.
+    /// The outcome for a packet to a service port that its sender may not use.
     fn turned_away(&self) -> Outcome {
         let is_stream = self.packet.protocol == Protocol::Tcp;
         if is_stream && self.context.profile.checks_clients_after_accepting {
@@ -122,7 +122,7 @@ impl Tracer<'_> {
                 self.answer(outcome, Cause::NoEndpoints, because)
             }
             Some(Refusal::Drop) => {
-                // Somebody listens there for those inside.
+                // A proxy listens there for clients inside the cluster.
                 let is_gated = self.context.profile.checks_clients_after_accepting
                     && !found.frontend.is_internal()
                     && !found.refused_only
@@ -143,7 +143,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// What no proxy listens for here is refused by the kernel itself.
+    /// The kernel itself refuses packets to ports on which no proxy listens.
     fn only_listens(&self) -> bool {
         self.context.profile.only_listens(self.packet.destination)
     }
@@ -161,7 +161,7 @@ impl Tracer<'_> {
     ) -> Trace {
         let count = port.endpoints(policy).len();
         let plural = if count == 1 { "endpoint" } else { "endpoints" };
-        // A list holds either ready endpoints or, for want of those, draining ones.
+        // A list has either ready endpoints or, if there are none, draining ones.
         let draining = explained.is_some_and(|explained| {
             let mut standings = explained.endpoints.iter().map(|e| e.standing(policy));
             standings.any(|standing| standing == Standing::Draining)
@@ -178,7 +178,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// What the node itself sends to external addresses passes some modes' refusals by, unless it comes back in by loopback.
+    /// In some modes packets of the node itself to external addresses are not rejected, unless they come back in through loopback.
     fn is_refusal_covered(&self, found: &Found<'_>) -> bool {
         let dropped_early = self.desired.node.no_endpoints == NoEndpoints::Drop
             && found.port.refusal(found.frontend) == Some(Refusal::Reject);

@@ -14,7 +14,7 @@ use crate::inspect::migrate::text::Text;
 use crate::inspect::migrate::{Node, OldMode, changes, gather, steps, to_json};
 use crate::mode;
 
-/// What the program ends with if something changes, and if it cannot tell.
+/// The exit codes if something changes, and if that could not be determined.
 const CHANGES: u8 = 1;
 const TROUBLE: u8 = 2;
 

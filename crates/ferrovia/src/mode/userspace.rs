@@ -310,7 +310,7 @@ impl Mode for UserspaceMode {
         match proxies {
             Some(proxies) => self.compare_with(desired, proxies),
             None => Err(
-                "in userspace mode only the daemon knows where it listens; ask it, by leaving out --manifests and --config, or see what is wanted with ferrovia plan"
+                "in userspace mode only the daemon knows where it listens; ask it, by leaving out --manifests and --config, or see the desired state with ferrovia plan"
                     .into(),
             ),
         }

@@ -22,7 +22,7 @@ fn localhost_node_ports(node: &Node<'_>) -> Option<Change> {
     let use_seen = match node.evidence.localhost_packets {
         Some(0) => "The kernel has counted no such connection on this node.".to_owned(),
         Some(packets) => format!("They are in use: the kernel has counted {packets} connections on this node."),
-        None => "Whether anybody uses that cannot be seen here; kubeproxy_iptables_localhost_nodeports_accepted_packets_total of the old proxy tells.".to_owned(),
+        None => "Whether they are used cannot be seen here; see kubeproxy_iptables_localhost_nodeports_accepted_packets_total of the old proxy.".to_owned(),
     };
     let mut change = for_services(
         node,
@@ -41,7 +41,7 @@ fn invalid_packets(node: &Node<'_>) -> Option<Change> {
     let dropped = match node.evidence.invalid_packets {
         Some(0) => return None,
         Some(packets) => format!("The kernel has counted {packets} on this node."),
-        None => "How many there are cannot be seen here; kubeproxy_iptables_ct_state_invalid_dropped_packets_total of the old proxy tells.".to_owned(),
+        None => "How many there are cannot be seen here; see kubeproxy_iptables_ct_state_invalid_dropped_packets_total of the old proxy.".to_owned(),
     };
     (!node.old.conntrack.be_liberal).then(|| {
         of_setting(

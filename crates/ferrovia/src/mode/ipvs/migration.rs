@@ -64,7 +64,7 @@ fn held_addresses(node: &Node<'_>) -> Option<Change> {
         "addresses-on-the-node",
         |service| service.outside_ips().next().is_some(),
         "The node does not hold their external and load balancers' addresses any more (ipvs has them on kube-ipvs0): it answers neither ping nor ARP for them. Connections to their ports are served as before.",
-        "See that something else brings the packets here (a load balancer, MetalLB, routes), and that nobody takes an answered ping for health.",
+        "See that something else brings the packets here (a load balancer, MetalLB, routes), and that no health check relies on an answered ping.",
     )
 }
 
@@ -95,7 +95,7 @@ fn strict_arp(node: &Node<'_>) -> Option<Change> {
             "ipvs.strictARP",
             "strict-arp",
             "The setting has no effect and is not needed: no interface holds the Services' addresses. arp_ignore and arp_announce stay as the old mode set them.",
-            "If nobody else needs them: sysctl -w net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0",
+            "If nothing else needs them: sysctl -w net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0",
         )
     })
 }
@@ -105,7 +105,7 @@ fn exclude_cidrs(node: &Node<'_>) -> Option<Change> {
         of_setting(
             "ipvs.excludeCIDRs",
             "exclude-cidrs",
-            "The setting has no effect: the nftables mode touches no virtual servers. But a kube-proxy that is told to clean up removes all of them, these too.",
+            "The setting has no effect: the nftables mode touches no virtual servers. But kube-proxy --cleanup removes all of them, these too.",
             "Do not use kube-proxy --cleanup on this node; remove its virtual servers one by one with ipvsadm -D.",
         )
     })
