@@ -15,7 +15,6 @@ mod watch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use anyhow::{bail, ensure};
@@ -46,7 +45,7 @@ use crate::serve::admin::{About, Admin, History, Looker};
 use crate::serve::http::ServiceChecks;
 use crate::serve::metrics::{DEFAULT_MAX_SERIES, Metrics, ReadConnections};
 use crate::source::manifest::Folder;
-use crate::sync::{self, Engine, Input, Inputs, NodeNeed, Received, Stop};
+use crate::sync::{self, Engine, Input, InputReceiver, Inputs, NodeNeed, Received, Stop};
 
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
 pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
@@ -136,7 +135,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
 
 fn serve_until_stopped(
     engine: Engine,
-    received: &Receiver<Input>,
+    received: &InputReceiver,
     pace: sync::Pace,
     reporter: &mut Reporter,
 ) -> anyhow::Result<()> {

@@ -19,5 +19,5 @@ pub use family::{Outcome, SyncKind};
 pub use node_wait::{NodeNeed, Wait};
 pub use observer::Observer;
 pub use pacer::{Pace, Pacer};
-pub use run::{Input, Inputs, Question, Stop, queue, run};
+pub use run::{Input, InputReceiver, Inputs, Question, Stop, queue, run};
 pub use warned::Warned;

@@ -4,11 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::{Error, Gate, Protocol, sys};
+use crate::privileges;
 
 /// How many connections may wait to be accepted; the system's `somaxconn` may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -20,6 +22,10 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_sec
 /// How fast to send where no network is on the way: as fast as the receiver reads. What the node is set to may be made for long ways; one that
 /// paces what it sends by timers (bbr) costs a fifth of a big stream. This one paces nothing, is in every kernel, and anyone may use it.
 const WITHOUT_NETWORK: &[u8] = b"reno";
+
+/// File descriptors that listeners leave free, at most a quarter of the process's limit. Thousands of service ports would otherwise take the
+/// last ones, and health checks, the API server's connections and the kernel's sockets could not be opened any more.
+const RESERVED_DESCRIPTORS: u64 = 32;
 
 /// Where to listen.
 #[derive(Debug)]
@@ -253,6 +259,7 @@ fn bind_udp(
 
 fn unbound(address: SocketAddr, kind: Type, presence: Presence) -> Result<Socket, Failed> {
     let socket = Socket::new(Domain::for_address(address), kind.nonblocking(), None)
+        .and_then(refuse_reserved_descriptor)
         .map_err(|error| Failed("open a socket", error))?;
     if address.is_ipv6() {
         // The other family's service may have the same port.
@@ -270,6 +277,17 @@ fn unbound(address: SocketAddr, kind: Type, presence: Presence) -> Result<Socket
     let set = sys::set_option(&socket, level, option, 1);
     set.map_err(|error| Failed("allow an address that is not on this machine", error))?;
     Ok(socket)
+}
+
+/// Fails as if the process had no descriptor left when the socket would use a reserved one. The kernel gives out the lowest free number, so
+/// the number of a new descriptor is at least the count of those in use.
+fn refuse_reserved_descriptor(socket: Socket) -> io::Result<Socket> {
+    let limit = privileges::most_open_files()?;
+    let usable = limit - RESERVED_DESCRIPTORS.min(limit / 4);
+    match u64::try_from(socket.as_raw_fd()) {
+        Ok(number) if number < usable => Ok(socket),
+        _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+    }
 }
 
 fn local_address(socket: &Socket) -> Result<SocketAddr, Failed> {

@@ -259,6 +259,28 @@ fn out_of_descriptors_connections_wait_and_nothing_spins() {
     );
 }
 
+/// The last descriptors are for health checks and the API server: without them a node with too many node ports would look dead.
+#[test]
+fn listeners_leave_descriptors_for_the_rest_of_the_process() {
+    alone(
+        "limits::listeners_leave_descriptors_for_the_rest_of_the_process",
+        || {
+            set_descriptor_limit(100);
+            let engine = Engine::start(&Options::default()).unwrap();
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let service = engine.service("shop/web:http", protocol);
+                let refusal = std::iter::from_fn(|| Some(service.listen(ANYWHERE.into())))
+                    .take(100)
+                    .find_map(Result::err);
+                let refusal = refusal.expect("there are not 100 descriptors").to_string();
+                assert!(refusal.contains("Too many open files"), "{refusal}");
+                let free: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+                assert!(free.len() >= 25, "{} are free", free.len());
+            }
+        },
+    );
+}
+
 #[test]
 fn at_the_limit_of_connections_the_next_waits_for_one_to_end() {
     in_namespace(|| {

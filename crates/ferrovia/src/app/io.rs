@@ -19,7 +19,7 @@ use crate::serve::http::{Bind, Pages, Server, serve_health, serve_metrics};
 use crate::serve::metrics::{Feature, Metrics};
 use crate::serve::web::serve_page;
 use crate::source::kube::events::{Reporter, noticeboard};
-use crate::source::kube::{Api, Freshness};
+use crate::source::kube::{self, Api, Freshness};
 use crate::source::manifest::Folder;
 use crate::sync::Inputs;
 
@@ -196,8 +196,9 @@ impl Io {
         let watched = freshness.clone();
         self.health
             .show_data_age(Box::new(move |now| watched.age(now)));
-        let following = source::follow_api(api, node_name, freshness, inputs);
-        self.tasks.push(Box::pin(following));
+        self.tasks.push(Box::pin(async move {
+            kube::run(api, &node_name, freshness, inputs).await;
+        }));
     }
 }
 

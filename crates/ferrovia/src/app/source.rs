@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 
 use super::watch::spawn;
 use crate::serve::metrics::Metrics;
-use crate::source::kube::{self, Api, ApiAccess, Asked, Freshness, Times};
+use crate::source::kube::{self, Api, ApiAccess, Asked, Times};
 use crate::source::manifest::{self, Folder, Problem, Severity};
 use crate::sync::{Input, Inputs};
 
@@ -36,15 +36,6 @@ pub(super) fn open_api(
     Ok(runtime.block_on(Api::open(access, Times::default(), observer))?)
 }
 
-/// Follows the API server for ever, or until nobody listens.
-pub(super) async fn follow_api(api: Api, node_name: String, freshness: Freshness, inputs: Inputs) {
-    let ended = inputs.clone();
-    let deliver = move |batch: kube::Batch| tell(&inputs, batch.events, batch.is_complete);
-    if let Err(error) = kube::run(api, &node_name, freshness, deliver).await {
-        let _ = ended.send(Input::SourceEnded(error.to_string()));
-    }
-}
-
 /// The loop has ended if nobody receives any more.
 fn tell(
     inputs: &Inputs,
@@ -53,7 +44,7 @@ fn tell(
 ) -> ControlFlow<()> {
     let news = Input::Events {
         events,
-        is_partial: !is_complete,
+        has_unreadable_objects: !is_complete,
     };
     match inputs.send(news) {
         Ok(()) => ControlFlow::Continue(()),

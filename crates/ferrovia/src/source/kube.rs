@@ -1,7 +1,7 @@
 //! The Kubernetes API as the source of objects.
 //!
 //! ```text
-//! Api ── one request ──▶ Chunks ──▶ Events (a watch)  ──▶ Known ── news only ──▶ Batch ──▶ deliver
+//! Api ── one request ──▶ Chunks ──▶ Events (a watch)  ──▶ Known ── news only ──▶ Outlet ──▶ the loop's queue
 //!  (credentials, rate)               ListItems (a list)   (what was sent)
 //!                                    in protobuf or JSON
 //! ```
@@ -41,9 +41,6 @@ mod resource;
 mod times;
 mod watch;
 
-use std::ops::ControlFlow;
-use std::thread;
-
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::Kind;
 use futures_util::future::join_all;
@@ -53,7 +50,6 @@ pub use api::Api;
 pub use format::Encoding;
 pub use freshness::Freshness;
 pub use observe::{Asked, Observer, Unobserved};
-pub use outlet::Batch;
 pub use times::Times;
 
 use outage::Outage;
@@ -61,17 +57,14 @@ use outlet::Outlet;
 use reflect::{Lost, Reflector};
 use resource::Resource;
 
-/// Follows the API until `deliver` breaks.
+use crate::sync::Inputs;
+
+/// Follows the API and sends every change to the sync loop, until the loop exits.
 ///
-/// `deliver` is called on a thread of its own and may block: reading stops until it is done, so a slow receiver costs time and never
-/// memory. `freshness` learns how old the objects are. Must run on a tokio runtime with time and I/O; one thread is enough.
-pub async fn run(
-    api: Api,
-    node_name: &str,
-    freshness: Freshness,
-    deliver: impl FnMut(Batch) -> ControlFlow<()> + Send + 'static,
-) -> std::io::Result<()> {
-    let mut outlet = spawn_delivery(deliver)?;
+/// While the loop's queue is full nothing is read: a slow receiver costs time and never memory. `freshness` learns how old the objects are.
+/// Must run on a tokio runtime with time and I/O; one thread is enough.
+pub async fn run(api: Api, node_name: &str, freshness: Freshness, inputs: Inputs) {
+    let mut outlet = Outlet::new(inputs);
     // The API server makes EndpointSlices of legacy objects itself, so there are none to wait for.
     let _ = outlet.send(vec![Event::Listed(Kind::Endpoints)], 0).await;
     let outage = Outage::default();
@@ -84,26 +77,5 @@ pub async fn run(
         let (freshness, outlet) = (freshness.clone(), outlet.share());
         Reflector::new(api.clone(), resource, freshness, outlet, lost).run()
     });
-    tokio::select! {
-        () = outlet.closed() => {}
-        _ = join_all(reflectors) => {}
-    }
-    Ok(())
-}
-
-/// Blocking is not allowed on the runtime's thread, so what is delivered goes through a short queue to a thread that may.
-fn spawn_delivery(
-    mut deliver: impl FnMut(Batch) -> ControlFlow<()> + Send + 'static,
-) -> std::io::Result<Outlet> {
-    let (outlet, mut batches) = Outlet::new();
-    thread::Builder::new()
-        .name("kube-events".into())
-        .spawn(move || {
-            while let Some(batch) = batches.blocking_recv() {
-                if deliver(batch).is_break() {
-                    return;
-                }
-            }
-        })?;
-    Ok(outlet)
+    join_all(reflectors).await;
 }

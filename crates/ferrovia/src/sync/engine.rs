@@ -25,7 +25,7 @@ pub struct Engine {
     addresses: Vec<IpAddr>,
     addresses_changed: bool,
     /// Not all objects could be read yet.
-    is_partial: bool,
+    has_unreadable_objects: bool,
     node_wait: NodeWait,
     /// No other process writes in this network namespace.
     is_owner: bool,
@@ -62,7 +62,7 @@ impl Engine {
             },
             addresses: Vec::new(),
             addresses_changed: true,
-            is_partial: false,
+            has_unreadable_objects: false,
             node_wait: NodeWait::new(NodeNeed::Nothing),
             is_owner: true,
             received: Received::default(),
@@ -167,13 +167,13 @@ impl Engine {
 
     /// Says whether the source could read all its objects. As long as it could not, a full sync leaves alone what belongs to services
     /// that are not known: an earlier run knew better.
-    pub fn set_partial(&mut self, is_partial: bool) {
-        if self.is_partial && !is_partial {
+    pub fn set_unreadable_objects(&mut self, has_unreadable_objects: bool) {
+        if self.has_unreadable_objects && !has_unreadable_objects {
             Family::ALL
                 .into_iter()
                 .for_each(|family| self.suspect(family));
         }
-        self.is_partial = is_partial;
+        self.has_unreadable_objects = has_unreadable_objects;
     }
 
     /// The first lists are complete, our Node is known well enough and no other process writes, so the kernel may be written.
@@ -269,7 +269,7 @@ impl Engine {
     fn sync_family(&mut self, family: Family, delta: &Delta) -> Option<Outcome> {
         let sync = self.families[family].as_mut()?;
         let desired = self.builder.desired(family);
-        let mut outcome = sync.write(desired, delta, self.is_partial)?;
+        let mut outcome = sync.write(desired, delta, self.has_unreadable_objects)?;
         if outcome.result.is_ok() {
             outcome.cleanup = sync.owed.settle(desired, &self.addresses);
         }

@@ -89,12 +89,12 @@ impl FamilySync {
         }
     }
 
-    /// Writes a change, or everything if that is needed; `None` if there is nothing to do. With `is_partial` not all objects are known.
+    /// Writes a change, or everything if that is needed; `None` if there is nothing to do. With `has_unreadable_objects` not all objects are known.
     pub(super) fn write(
         &mut self,
         desired: &Desired,
         delta: &Delta,
-        is_partial: bool,
+        has_unreadable_objects: bool,
     ) -> Option<Outcome> {
         if !self.needs_full && delta.is_empty() {
             // Whatever happened makes no difference to the kernel.
@@ -105,7 +105,7 @@ impl FamilySync {
         self.owed.note(delta);
         self.note_departed(delta);
         let (kind, result) = if self.needs_full {
-            let found = self.treatment(is_partial);
+            let found = self.treatment(has_unreadable_objects);
             (SyncKind::Full, self.backend.full(desired, found))
         } else {
             (SyncKind::Partial, self.backend.partial(desired, delta))
@@ -172,8 +172,8 @@ impl FamilySync {
     }
 
     /// How a full sync treats what it finds.
-    fn treatment(&self, is_partial: bool) -> Found {
-        if is_partial {
+    fn treatment(&self, has_unreadable_objects: bool) -> Found {
+        if has_unreadable_objects {
             Found::Keep
         } else if self.failures < FAILURES_BEFORE_REPLACING {
             Found::Adopt

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Event;
+use flume::RecvTimeoutError;
 
 use super::engine::Engine;
 use super::family::{Outcome, SyncKind};
@@ -23,7 +23,7 @@ pub enum Input {
         /// What happened to them.
         events: Vec<Event>,
         /// The source could not read all objects yet.
-        is_partial: bool,
+        has_unreadable_objects: bool,
     },
     /// This machine's addresses.
     Addresses(Vec<IpAddr>),
@@ -43,16 +43,19 @@ pub enum Input {
     Fail(String),
 }
 
-/// Inputs that may wait. A source that is faster than the loop waits itself: objects that pile up decoded leave the heap scattered, and
-/// one start in five then kept 10 MiB more than the others.
+/// The capacity of the queue. A source that is faster than the loop has to wait: decoded objects that pile up fragment the heap, and one start
+/// in five then kept 10 MiB more than the others.
 const QUEUE: usize = 16;
 
-/// Where inputs go in; waits while the loop is busy and too many lie there.
-pub type Inputs = SyncSender<Input>;
+/// The sending side of the loop's queue. While the queue is full, threads block in `send` and tasks wait in `send_async`.
+pub type Inputs = flume::Sender<Input>;
 
-/// The queue between everyone and the loop.
-pub fn queue() -> (Inputs, Receiver<Input>) {
-    mpsc::sync_channel(QUEUE)
+/// The receiving side of the loop's queue.
+pub type InputReceiver = flume::Receiver<Input>;
+
+/// The only queue between the sources and the loop.
+pub fn queue() -> (Inputs, InputReceiver) {
+    flume::bounded(QUEUE)
 }
 
 /// Something that only the loop knows. It waits for the question to be dealt with, so that must not take long.
@@ -87,7 +90,7 @@ pub enum Stop {
 /// Runs until told to stop.
 pub fn run(
     mut engine: Engine,
-    inputs: &Receiver<Input>,
+    inputs: &InputReceiver,
     pace: Pace,
     observer: &mut impl Observer,
 ) -> Stop {
@@ -187,8 +190,11 @@ fn do_what_is_due(
 
 fn take_in(engine: &mut Engine, pacer: &mut Pacer, input: Input) -> ControlFlow<Stop> {
     match input {
-        Input::Events { events, is_partial } => {
-            engine.set_partial(is_partial);
+        Input::Events {
+            events,
+            has_unreadable_objects,
+        } => {
+            engine.set_unreadable_objects(has_unreadable_objects);
             events.iter().for_each(|event| engine.handle(event));
             pacer.request();
         }

@@ -1,12 +1,12 @@
 //! A source under test: it follows a server on a thread of its own, and what it tells is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ferrovia::source::kube::{self, Api, ApiAccess, Asked, Batch, Freshness, Observer, Times};
+use ferrovia::source::kube::{self, Api, ApiAccess, Asked, Freshness, Observer, Times};
+use ferrovia::sync::{self, Input};
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::{Kind, Object};
 use ferrovia_lab::apiserver::{ApiServer, Options, Request};
@@ -74,10 +74,17 @@ impl Told {
         self.objects.get(object).is_some_and(|known| known == value)
     }
 
-    fn take(&mut self, batch: Batch) {
-        self.is_complete = batch.is_complete;
-        self.largest_batch = self.largest_batch.max(batch.events.len());
-        for event in batch.events {
+    fn take(&mut self, input: Input) {
+        let Input::Events {
+            events,
+            has_unreadable_objects,
+        } = input
+        else {
+            panic!("{input:?}");
+        };
+        self.is_complete = !has_unreadable_objects;
+        self.largest_batch = self.largest_batch.max(events.len());
+        for event in events {
             match event {
                 Event::Applied(object) => {
                     let (name, value) = describe(&object);
@@ -191,13 +198,16 @@ impl Source {
         let work = async move {
             let observer = Arc::new(Recorder(told.clone()));
             let api = Api::open(access, times, observer).await.unwrap();
-            let deliver = move |batch| {
-                told.told.lock().unwrap().take(batch);
-                told.news.notify_all();
-                ControlFlow::Continue(())
+            let (inputs, received) = sync::queue();
+            let receive = async {
+                while let Ok(input) = received.recv_async().await {
+                    told.told.lock().unwrap().take(input);
+                    told.news.notify_all();
+                }
             };
             tokio::select! {
-                _ = kube::run(api, NODE, clock, deliver) => {}
+                () = kube::run(api, NODE, clock, inputs) => {}
+                () = receive => {}
                 _ = stopped => {}
             }
         };

@@ -1,20 +1,20 @@
 //! Reading all objects of a source once.
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use ferrovia_core::desired::Settings;
 use ferrovia_core::store::{Event, Store};
 use ferrovia_core::wire::Kind;
-use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::config::{Config, Source};
 use crate::inspect::query::Relevance;
 use crate::source::kube::{self, Api, ApiAccess, Freshness, Times, Unobserved};
 use crate::source::manifest::{Excerpt, Folder, Severity};
+use crate::sync::{self, Input, InputReceiver};
 
 /// How long an API server may take to tell all objects.
 const API_LIMIT: Duration = Duration::from_secs(60);
@@ -84,6 +84,28 @@ struct Told {
 }
 
 impl Told {
+    /// Whether some kind of object that every answer needs was not listed yet.
+    fn lacks_needed(&self) -> bool {
+        NEEDED.iter().any(|kind| self.missing.contains(kind))
+    }
+
+    fn take(&mut self, input: Input) {
+        let Input::Events {
+            events,
+            has_unreadable_objects,
+        } = input
+        else {
+            return;
+        };
+        for event in &events {
+            if let Event::Listed(kind) = event {
+                self.missing.retain(|missing| missing != kind);
+            }
+        }
+        self.events.extend(events);
+        self.is_complete = !has_unreadable_objects;
+    }
+
     fn stored(mut self, settings: &Settings) -> Read {
         let mut store = Store::with_policy(&settings.node_name, settings.services.clone());
         let news = self.events.iter().flat_map(|event| store.handle(event));
@@ -113,28 +135,22 @@ fn from_api(access: &ApiAccess, node_name: &str) -> anyhow::Result<Told> {
         .enable_all()
         .build()
         .context("cannot start the runtime for the API")?;
-    let told = Arc::new(Mutex::new(Told {
+    let mut told = Told {
         missing: NEEDED.into_iter().chain(WELCOME).collect(),
         ..Told::default()
-    }));
-    let enough = Arc::new(Notify::new());
-    let deliver = listener(Arc::clone(&told), Arc::clone(&enough));
+    };
+    let (inputs, received) = sync::queue();
     runtime.block_on(async {
         let api = Api::open(access.clone(), Times::default(), Arc::new(Unobserved)).await?;
-        let following = kube::run(api, node_name, Freshness::new(Instant::now()), deliver);
-        let grace = async {
-            enough.notified().await;
-            tokio::time::sleep(API_GRACE).await;
-        };
-        // Whether the time was enough is seen by what was told.
+        // Whether the time was enough is seen by what is missing.
         tokio::select! {
-            result = following => result.context("cannot follow the API server"),
-            () = grace => Ok(()),
-            () = tokio::time::sleep(API_LIMIT) => Ok(()),
+            () = kube::run(api, node_name, Freshness::new(Instant::now()), inputs) => {}
+            () = receive(&received, &mut told) => {}
+            () = tokio::time::sleep(API_LIMIT) => {}
         }
+        anyhow::Ok(())
     })?;
-    let told = std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
-    if NEEDED.iter().any(|kind| told.missing.contains(kind)) {
+    if told.lacks_needed() {
         bail!(
             "the API server did not tell all Services and EndpointSlices within {} s; the log above says why, or try -v 4",
             API_LIMIT.as_secs()
@@ -143,26 +159,20 @@ fn from_api(access: &ApiAccess, node_name: &str) -> anyhow::Result<Told> {
     Ok(told)
 }
 
-/// Takes in what the API server tells, until it has told all.
-fn listener(
-    told: Arc<Mutex<Told>>,
-    enough: Arc<Notify>,
-) -> impl FnMut(kube::Batch) -> ControlFlow<()> {
-    move |batch| {
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        for event in &batch.events {
-            if let Event::Listed(kind) = event {
-                told.missing.retain(|missing| missing != kind);
-            }
+/// Receives until everything is listed, or all that is needed is and the rest is late.
+async fn receive(inputs: &InputReceiver, told: &mut Told) {
+    while told.lacks_needed() {
+        match inputs.recv_async().await {
+            Ok(input) => told.take(input),
+            Err(_) => return,
         }
-        told.events.extend(batch.events);
-        told.is_complete = batch.is_complete;
-        if told.missing.is_empty() {
-            return ControlFlow::Break(());
-        }
-        if !NEEDED.iter().any(|kind| told.missing.contains(kind)) {
-            enough.notify_one();
-        }
-        ControlFlow::Continue(())
     }
+    let rest = async {
+        while !told.missing.is_empty()
+            && let Ok(input) = inputs.recv_async().await
+        {
+            told.take(input);
+        }
+    };
+    let _ = timeout(API_GRACE, rest).await;
 }

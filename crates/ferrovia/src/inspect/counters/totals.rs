@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc::{self, TrySendError};
-use std::thread;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Desired, Frontend, Refusal};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::PortKey;
+use flume::SendTimeoutError;
 
 use crate::serve::metrics::{Connections, Refused};
 use crate::sync::backend::SyncError;
@@ -21,8 +21,6 @@ use crate::sync::{Engine, Input, Inputs, Question};
 /// A loop that is this busy has other worries than metrics.
 const PATIENCE: Duration = Duration::from_secs(5);
 const BUSY: &str = "the sync loop is too busy to say whose connections these are";
-/// The pause before a full queue is tried again.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// So many sums of a kind are kept, of services and endpoints that went too. With more, those go that have not grown for longest.
 const REMEMBERED: usize = 100_000;
@@ -174,16 +172,12 @@ impl Totals {
                 .map(|desired| find_owners(desired, &destinations));
             let _ = answer.try_send(owners.unwrap_or_default());
         });
-        let mut input = Input::Ask(question);
-        loop {
-            input = match self.inputs.try_send(input) {
-                Ok(()) => break,
-                Err(TrySendError::Full(input)) if Instant::now() < deadline => input,
-                Err(TrySendError::Full(_)) => return Err(BUSY.into()),
-                Err(error @ TrySendError::Disconnected(_)) => return Err(error.into()),
-            };
-            thread::sleep(PAUSE);
-        }
+        self.inputs
+            .send_deadline(Input::Ask(question), deadline)
+            .map_err(|error| match error {
+                SendTimeoutError::Timeout(_) => SyncError::from(BUSY),
+                SendTimeoutError::Disconnected(_) => error.into(),
+            })?;
         let left = deadline.saturating_duration_since(Instant::now());
         Ok(answered.recv_timeout(left).map_err(|_| BUSY)?)
     }

@@ -72,7 +72,7 @@ fn the_text_is_as_it_was_agreed_upon() {
     assert_eq!(
         text,
         fs::read_to_string(&golden).unwrap(),
-        "BLESS=1 writes it anew"
+        "BLESS=1 rewrites it"
     );
     assert!(text.lines().all(|line| line.chars().count() <= 100));
 }

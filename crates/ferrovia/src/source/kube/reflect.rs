@@ -43,6 +43,8 @@ pub(super) struct Reflector {
     backoff: Backoff,
     /// The server could not be reached, and has granted nothing since.
     is_lost: bool,
+    /// Since the connection was lost, the server's resourceVersion was not compared with ours: it may have been restored from a backup.
+    needs_version_check: bool,
     lost: Lost,
     /// The version at which a watch last made no sense.
     senseless_at: Option<String>,
@@ -128,6 +130,7 @@ impl Reflector {
         Self {
             backoff: Backoff::new(api.times()),
             is_lost: false,
+            needs_version_check: false,
             lost,
             api,
             resource,
@@ -250,6 +253,7 @@ impl Reflector {
         let resource = self.resource.plural;
         tracing::warn!(resource, err = %failure, "Lost connection to the API server; keeping current rules");
         self.is_lost = true;
+        self.needs_version_check = true;
         Pause::UntilReturn
     }
 
@@ -260,19 +264,43 @@ impl Reflector {
         let Lost { outage, probe } = &self.lost;
         let current = outage.wait(&self.api, probe, limit).await;
         self.backoff.begin_again();
-        let is_behind = |current: &String| {
-            let known = self.version.as_deref();
-            known.is_some_and(|known| is_before(current, known))
-        };
-        if current.as_ref().is_some_and(is_behind) {
+        if let Some(current) = current
+            && self.is_server_behind(&current)
+        {
+            self.relist();
+            self.distrust(true);
+        }
+    }
+
+    /// Whether a watch that was just granted begins at a resourceVersion that the server has not reached. Such a watch is silent until the server
+    /// gets there. Asked only once after a loss, and only if no probe has answered the question.
+    pub(super) async fn watches_the_future(&mut self) -> bool {
+        if !self.needs_version_check {
+            return false;
+        }
+        match self.api.probe(&self.lost.probe).await {
+            Some(answer) => {
+                self.needs_version_check = false;
+                let current = answer.resource_version;
+                current.is_some_and(|current| self.is_server_behind(&current))
+            }
+            // The server was lost again, which ends the watch too.
+            None => false,
+        }
+    }
+
+    fn is_server_behind(&mut self, current: &str) -> bool {
+        self.needs_version_check = false;
+        let known = self.version.as_deref();
+        let is_behind = known.is_some_and(|known| is_before(current, known));
+        if is_behind {
             tracing::warn!(
                 resource = self.resource.plural,
                 resourceVersion = current,
                 "API server is behind what is known, as after a restore from a backup; relisting"
             );
-            self.relist();
-            self.distrust(true);
         }
+        is_behind
     }
 
     /// Lists in pages for a while: whatever keeps a watch-list from its end may keep the next one from it, too.
@@ -341,6 +369,7 @@ impl Reflector {
     pub(super) fn listed_at(&mut self, version: String) {
         self.version = Some(version);
         self.needs_consistent_read = false;
+        self.needs_version_check = false;
     }
 
     /// Where a watch fails twice it will fail for ever; a list leads round that place. It may be a version of a future that will not

@@ -76,6 +76,9 @@ impl Reflector {
             }
             answer => answer?,
         };
+        if self.watches_the_future().await {
+            return Err(Failure::Ahead);
+        }
         self.prove();
         self.follow(answer, lasts, false).await
     }

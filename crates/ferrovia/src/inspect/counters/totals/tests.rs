@@ -1,6 +1,7 @@
 //! What is counted while the loop has no time.
 
 use std::ops::ControlFlow;
+use std::thread;
 
 use ferrovia_core::desired::{Delta, Settings};
 use ferrovia_core::plan::Found;
@@ -85,7 +86,7 @@ fn web() -> Input {
             .into_iter()
             .chain(listed)
             .collect(),
-        is_partial: false,
+        has_unreadable_objects: false,
     }
 }
 
