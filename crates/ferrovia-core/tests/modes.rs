@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ferrovia_core::desired::{Builder, LocalSetting, NoEndpoints, NodePortSetting, NodeSettings};
-use ferrovia_core::family::PerFamily;
 use ferrovia_core::model::Protocol;
 use ferrovia_core::store::{Event, Store};
 use ferrovia_core::trace::{
-    Cause, FrontendKind, Ground, Masquerade, Outcome, Packet, Place, Trace, TraceMode, trace,
+    BIND_PORTALS, Cause, FrontendKind, IPTABLES, IPVS, Masquerade, NFTABLES, Outcome, Packet,
+    Place, Trace, TraceContext, TraceProfile, USERSPACE, trace,
 };
 use ferrovia_core::wire::{Kind, Object};
 use ferrovia_lab::random_cluster::{CallTarget, NODE, NODE_ADDRESSES, RandomCluster};
@@ -20,25 +20,7 @@ use serde_json::Value;
 /// How many clusters are looked at: about as many as a second is enough for.
 const WORLDS: u64 = 300;
 
-const NFTABLES: TraceMode = TraceMode::Nftables {
-    localhost_node_ports: NOWHERE,
-};
-const NOWHERE: PerFamily<bool> = PerFamily {
-    v4: false,
-    v6: false,
-};
-const OTHERS: [TraceMode; 4] = [
-    TraceMode::Iptables {
-        localhost_node_ports: false,
-    },
-    TraceMode::Ipvs,
-    TraceMode::Userspace {
-        localhost_node_ports: NOWHERE,
-    },
-    TraceMode::UserspaceBound {
-        localhost_node_ports: NOWHERE,
-    },
-];
+const OTHERS: [TraceProfile; 4] = [IPTABLES, IPVS, USERSPACE, BIND_PORTALS];
 
 /// Clients of each family and where they are.
 const CLIENTS: [([&str; 2], Place); 7] = [
@@ -59,7 +41,7 @@ struct Nature {
     explains: fn(&Trace, &Trace) -> bool,
 }
 
-/// All of them. `bound` is the userspace mode with bound portals.
+/// All of them. `bind portals` is the userspace mode with these.
 const NATURES: [Nature; 14] = [
     Nature {
         what: "a Service whose node port has the number of its own port at an address of the node is reached there by either",
@@ -73,7 +55,7 @@ const NATURES: [Nature; 14] = [
     },
     Nature {
         what: "unused ports and unused cluster IPs are handled differently by each mode",
-        modes: &["iptables", "ipvs", "userspace", "bound"],
+        modes: &["iptables", "ipvs", "userspace", "bind portals"],
         explains: |a, b| {
             let is_nobodys = |t: &Trace| {
                 matches!(
@@ -86,7 +68,7 @@ const NATURES: [Nature; 14] = [
     },
     Nature {
         what: "source ranges do not matter where there are no endpoints",
-        modes: &["iptables", "userspace", "bound"],
+        modes: &["iptables", "userspace", "bind portals"],
         explains: |a, b| {
             a.cause == Cause::SourceRanges
                 && matches!(b.cause, Cause::NoEndpoints | Cause::NotCovered)
@@ -103,7 +85,7 @@ const NATURES: [Nature; 14] = [
     },
     Nature {
         what: "node ports without endpoints are refused also where they would not answer",
-        modes: &["iptables", "userspace", "bound"],
+        modes: &["iptables", "userspace", "bind portals"],
         explains: |a, b| {
             a.cause == Cause::Unknown
                 && is_refusal(b)
@@ -112,12 +94,12 @@ const NATURES: [Nature; 14] = [
     },
     Nature {
         what: "SCTP is not supported, and source ranges are not checked first",
-        modes: &["userspace", "bound"],
+        modes: &["userspace", "bind portals"],
         explains: |a, b| a.packet.protocol == Protocol::Sctp && b.outcome == Outcome::Refused,
     },
     Nature {
         what: "endpoints see the proxy's address",
-        modes: &["userspace", "bound"],
+        modes: &["userspace", "bind portals"],
         explains: |a, b| {
             same_endpoints(a, b)
                 && used(b).all(|e| e.masquerade == Masquerade::Proxy)
@@ -126,14 +108,14 @@ const NATURES: [Nature; 14] = [
     },
     Nature {
         what: "what is not for a client is refused instead of dropped",
-        modes: &["bound"],
+        modes: &["bind portals"],
         explains: |a, b| {
             a.outcome == Outcome::Dropped && b.outcome == Outcome::Refused && a.cause == b.cause
         },
     },
     Nature {
         what: "pods that are known by their interface are not known",
-        modes: &["bound"],
+        modes: &["bind portals"],
         explains: |a, b| {
             a.packet.place == Place::LocalPod
                 && policy(a) == Some("Cluster")
@@ -247,7 +229,7 @@ impl Cluster {
         let CallTarget { to, protocol } = target;
         let source = client[usize::from(to.is_ipv6())].parse().unwrap();
         let source = if place == Place::Node {
-            self.ground(NFTABLES).node_source(to.ip(), source)
+            self.trace_context(NFTABLES).node_source(to.ip(), source)
         } else {
             source
         };
@@ -260,24 +242,24 @@ impl Cluster {
         }
     }
 
-    fn ground(&self, mode: TraceMode) -> Ground<'_> {
-        Ground {
+    fn trace_context(&self, profile: TraceProfile) -> TraceContext<'_> {
+        TraceContext {
             builder: &self.builder,
             store: &self.store,
             addresses: &self.addresses,
-            mode,
+            profile,
         }
     }
 
     /// What the modes make of a packet is the same or explained.
     fn compare(&self, packet: &Packet, number: u64, seen: &mut BTreeSet<(&str, &str)>) {
-        let expected = trace(&self.ground(NFTABLES), packet);
-        for mode in OTHERS {
-            let found = trace(&self.ground(mode), packet);
+        let expected = trace(&self.trace_context(NFTABLES), packet);
+        for profile in OTHERS {
+            let found = trace(&self.trace_context(profile), packet);
             if fate(&expected) == fate(&found) {
                 continue;
             }
-            let mode = name(mode);
+            let mode = name(profile);
             let mut natures = NATURES.iter().filter(|nature| nature.modes.contains(&mode));
             let nature = natures.find(|nature| (nature.explains)(&expected, &found));
             let nature = nature.unwrap_or_else(|| {
@@ -288,10 +270,11 @@ impl Cluster {
     }
 }
 
-fn name(mode: TraceMode) -> &'static str {
-    match mode {
-        TraceMode::UserspaceBound { .. } => "bound",
-        other => other.name(),
+fn name(profile: TraceProfile) -> &'static str {
+    if profile == BIND_PORTALS {
+        "bind portals"
+    } else {
+        profile.mode
     }
 }
 

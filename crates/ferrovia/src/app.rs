@@ -38,12 +38,13 @@ use crate::conntrack::worker::{Cleaned, Cleaner, PACE};
 use crate::inspect::query::diff::Kernel;
 use crate::kube_event::Noticeboard;
 use crate::logging::LogControl;
-use crate::mode::{Installed, Listen, Mode, TakeOver, trace_mode, with_localhost_node_ports};
+use crate::mode::{
+    self, DynamicSets, InstallContext, Installed, Listen, Mode, TakeOver, read_connections,
+};
 use crate::serve::admin::{About, Admin, History, Looker};
 use crate::serve::http::ServiceChecks;
 use crate::serve::metrics::{DEFAULT_MAX_SERIES, Metrics, ReadConnections};
 use crate::source::manifest::Folder;
-use crate::sweep::Sweeper;
 use crate::sync::{self, Engine, Input, InputReceiver, Inputs, NodeNeed, Received, Stop};
 
 /// Runs the proxy until it is told to stop; with `once` to its first sync, with `--init-only` not at all.
@@ -51,15 +52,15 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.settings.node_name, "starting");
     // Before the mode is chosen: without rights the kernel seems to be able to do nothing.
     privileges::require(&[privileges::RULES])?;
-    let mode = Mode::choose(&config);
+    let mode = mode::choose(&config);
     if config.once {
-        return run_once(config, &mode);
+        return run_once(config, &*mode);
     }
     let claim = match config.action {
         Action::InitOnly => None,
-        _ => Some(Claim::make(&config, &mode)?),
+        _ => Some(Claim::make(&config, &*mode)?),
     };
-    let mut io = Io::new(&config, &mode)?;
+    let mut io = Io::new(&config, &*mode)?;
     // All that takes more than we need later comes before the first thread is made, because threads inherit what we may do.
     let findings = set_limits(&config);
     if config.action == Action::InitOnly {
@@ -67,19 +68,20 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         tracing::info!("all that needs more than CAP_NET_ADMIN is done");
         return Ok(());
     }
-    let installed = mode
-        .install_telling(config.counters, &io.notices)
-        .map_err(anyhow::Error::from_boxed)?;
+    let context = InstallContext {
+        counters: config.counters,
+        notices: io.notices.clone(),
+    };
     let Installed {
         backends,
         listen,
         read,
         take_over,
         proxies,
-        filled_sets,
-    } = with_localhost_node_ports(installed, &mode, &config, &io.notices);
+        dynamic_sets,
+    } = mode.install(&context).map_err(anyhow::Error::from_boxed)?;
     let supported = PerFamily::from_fn(|family: Family| backends[family].is_some());
-    drop_privileges(&config, &mode);
+    drop_privileges(&config, &*mode);
 
     let (inputs, received) = sync::queue();
     // Watched before it is read: what changes in between is then told a second time, but never missed.
@@ -91,7 +93,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     }
     inputs.send(Input::Addresses(watch::local_addresses()?))?;
 
-    if let Err(error) = io.serve(&config, &mode, log) {
+    if let Err(error) = io.serve(&config, &*mode, log) {
         io.post_notices();
         return Err(error);
     }
@@ -103,17 +105,17 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         engine = claim.hold(engine, &io.health, &inputs)?;
     }
     let watched = inputs.clone();
-    let needs_tools = mode.needs_tools();
+    let needs_tools = mode.properties().needs_iptables_tools;
     let notices = io.notices.clone();
     let when_ready = move || settle_in(needs_tools, listen, take_over, watched, notices);
-    let sweeper = sweeper(&config, &io, filled_sets)?;
+    let dynamic_sets = maintain_dynamic_sets(&config, &io, dynamic_sets)?;
     let mut reporter = reporter(
         &config,
         &io,
         supported,
         Box::new(when_ready),
         history,
-        sweeper,
+        dynamic_sets,
     )?;
     findings
         .iter()
@@ -122,7 +124,7 @@ pub fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     if let Some(read) = read {
         io.metrics.read_mode(read);
     }
-    if let Some(read) = connections(&config, &mode, &inputs)? {
+    if let Some(read) = connections(&config, &*mode, &inputs)? {
         io.metrics.count_connections(read, DEFAULT_MAX_SERIES);
     }
     io.metrics.count_proxies(proxies, DEFAULT_MAX_SERIES);
@@ -146,12 +148,12 @@ fn serve_until_stopped(
 }
 
 /// Syncs once, from a folder.
-fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
+fn run_once(config: Config, mode: &dyn Mode) -> anyhow::Result<()> {
     let Source::Manifests(folder) = &config.source else {
         bail!("--once needs --manifests: the objects of an API server are followed, not read once");
     };
     ensure!(
-        !mode.ends_with_us(),
+        !mode.properties().stops_with_process,
         "--once: the {} mode serves nobody once the process has ended; use another mode, or leave --once out",
         mode.name()
     );
@@ -161,7 +163,10 @@ fn run_once(config: Config, mode: &Mode) -> anyhow::Result<()> {
         take_over,
         ..
     } = mode
-        .install(config.counters)
+        .install(&InstallContext {
+            counters: config.counters,
+            ..InstallContext::default()
+        })
         .map_err(anyhow::Error::from_boxed)?;
     let (inputs, received) = sync::queue();
     inputs.send(Input::Addresses(watch::local_addresses()?))?;
@@ -195,14 +200,14 @@ fn set_limits(config: &Config) -> Vec<Finding> {
 
 /// Keeps what a running proxy needs: to write rules, to run the old iptables tools during a takeover, to read other people's manifests,
 /// and to listen where it was told to.
-fn drop_privileges(config: &Config, mode: &Mode) {
+fn drop_privileges(config: &Config, mode: &dyn Mode) {
     let mut needs = vec![privileges::RULES, privileges::LEGACY_IPTABLES];
     if matches!(config.source, Source::Manifests(_)) {
         needs.push(privileges::FILES_OF_OTHERS);
     }
     let servers = [config.health, config.metrics, config.web];
     let is_low = |address: &SocketAddr| address.port() < 1024;
-    if servers.iter().flatten().any(is_low) || mode.needs_low_ports() {
+    if servers.iter().flatten().any(is_low) || mode.properties().needs_low_ports {
         needs.push(privileges::LOW_PORTS);
     }
     let keep: Vec<_> = needs.iter().map(|need| need.capability).collect();
@@ -226,7 +231,7 @@ fn reporter(
     supported: PerFamily<bool>,
     when_ready: WhenReady,
     history: Arc<History>,
-    sweeper: Option<Sweeper>,
+    dynamic_sets: Option<DynamicSets>,
 ) -> anyhow::Result<Reporter> {
     let counted = Arc::clone(&io.metrics);
     Ok(Reporter {
@@ -234,7 +239,7 @@ fn reporter(
         health: Arc::clone(&io.health),
         checks: ServiceChecks::start(io.handle(), Arc::clone(&io.health), io.notices.clone()),
         cleaner: Cleaner::start(PACE, move |cleaned| count_cleaned(&counted, cleaned))?,
-        sweeper,
+        dynamic_sets,
         preflight: Some(preflight(config, supported)),
         when_ready: Some(when_ready),
         started: Timestamp::now(),
@@ -246,34 +251,38 @@ fn reporter(
     })
 }
 
-/// What keeps the sets that packets fill in order, where the mode has any.
-fn sweeper(
+/// Starts to maintain the sets that packets fill, if the mode has any.
+fn maintain_dynamic_sets(
     config: &Config,
     io: &Io,
-    filled_sets: Option<NftConnection>,
-) -> anyhow::Result<Option<Sweeper>> {
+    connection: Option<NftConnection>,
+) -> anyhow::Result<Option<DynamicSets>> {
     let metrics = Arc::clone(&io.metrics);
-    let start = |sets| Sweeper::start(sets, config.counters, move |report| metrics.swept(report));
-    Ok(filled_sets.map(start).transpose()?)
+    let start = |connection| {
+        DynamicSets::start(connection, config.counters, move |report| {
+            metrics.swept(report);
+        })
+    };
+    Ok(connection.map(start).transpose()?)
 }
 
 /// A way to read what the kernel counts, where it does and may. Everybody who reads gets one of their own.
 fn connections(
     config: &Config,
-    mode: &Mode,
+    mode: &dyn Mode,
     inputs: &Inputs,
 ) -> anyhow::Result<Option<ReadConnections>> {
     if !config.counters {
         return Ok(None);
     }
-    let read = mode.connections(inputs.clone());
+    let read = read_connections(mode, inputs.clone());
     read.map_err(anyhow::Error::from_boxed)
 }
 
 /// What people and commands are answered from.
 fn admin(
     config: &Config,
-    mode: &Mode,
+    mode: &Arc<dyn Mode>,
     io: &Io,
     supported: PerFamily<bool>,
     proxies: &Directory,
@@ -283,21 +292,20 @@ fn admin(
     let families = Family::ALL.into_iter().filter(|family| supported[*family]);
     let about = About {
         node: config.settings.node_name.clone(),
-        mode: mode.name(),
-        trace: trace_mode(mode, config),
+        mode: Arc::clone(mode),
         families: families.collect(),
         source: match config.source {
             Source::Manifests(_) => "manifests",
             Source::Kube(_) => "kubernetes",
         },
     };
-    let read = connections(config, mode, inputs)?;
+    let read = connections(config, &**mode, inputs)?;
     let (looker, looking) = Looker::new(Kernel {
-        mode: mode.clone(),
+        mode: Arc::clone(mode),
         counters: config.counters,
         proxies: Some(proxies.clone()),
     });
-    if mode.needs_tools() {
+    if mode.properties().needs_iptables_tools {
         watch::spawn_with_tools("look", || looking.run())?;
     } else {
         watch::spawn("look", || looking.run())?;
@@ -339,7 +347,7 @@ fn preflight(config: &Config, supported: PerFamily<bool>) -> Preflight {
             supported,
             settings: &config.settings,
             node: engine.node(),
-            exclude_cidrs: &config.ipvs.exclude_cidrs,
+            exclude_cidrs: &config.modes.ipvs.exclude_cidrs,
             health: config.health,
             metrics: config.metrics,
         };

@@ -13,7 +13,6 @@ mod keys;
 mod logs;
 mod sections;
 mod used;
-mod userspace;
 pub mod validate;
 pub mod watch;
 
@@ -24,11 +23,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ferrovia_core::desired::NodeSettings;
-use ipnet::IpNet;
 
-pub use self::userspace::{PortalSetting, UserspaceSettings};
 use crate::conntrack::limits::ConntrackSettings;
 use crate::logging::LogSettings;
+use crate::mode::{ModeRef, ModeSettings};
 use crate::source::kube::ApiAccess;
 use crate::sync::Pace;
 use decode::DecodeError;
@@ -43,8 +41,8 @@ pub struct Config {
     pub action: Action,
     /// Where objects come from.
     pub source: Source,
-    /// The mode asked for; none leaves the choice to us.
-    pub mode: Option<ModeName>,
+    /// The configured mode; none to choose one.
+    pub mode: Option<ModeRef>,
     /// What shapes traffic.
     pub settings: NodeSettings,
     /// This node's address as set by hand. Its family is then the node's first one.
@@ -81,10 +79,8 @@ pub struct Config {
     pub log: LogSettings,
     /// Node ports answer on 127.0.0.1, in the iptables mode.
     pub localhost_node_ports: bool,
-    /// What only the ipvs mode needs.
-    pub ipvs: IpvsSettings,
-    /// What only the userspace mode needs.
-    pub userspace: UserspaceSettings,
+    /// The settings that only one mode has.
+    pub modes: ModeSettings,
     /// Kubernetes' feature gates.
     pub gates: FeatureGates,
     /// The completed configuration, for `/configz` and `--write-config-to`. `nodePortAddresses: primary` is in it as it is written.
@@ -130,53 +126,6 @@ pub enum Source {
     Manifests(PathBuf),
     /// An API server.
     Kube(ApiAccess),
-}
-
-/// A mode by name, whether or not there is one of that name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModeName {
-    /// nftables.
-    Nftables,
-    /// iptables.
-    Iptables,
-    /// IPVS.
-    Ipvs,
-    /// The old one, without the kernel's help.
-    Userspace,
-}
-
-impl ModeName {
-    /// All of them, in the order of their names.
-    pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Userspace];
-
-    /// As the configuration spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Nftables => "nftables",
-            Self::Iptables => "iptables",
-            Self::Ipvs => "ipvs",
-            Self::Userspace => "userspace",
-        }
-    }
-}
-
-/// What only the ipvs mode needs. Time-outs that are none are left as the kernel has them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IpvsSettings {
-    /// The kernel's name of the way to choose an endpoint.
-    pub scheduler: String,
-    /// Virtual servers that are not ours to remove.
-    pub exclude_cidrs: Vec<IpNet>,
-    /// Answer ARP only on the interface that has the address.
-    pub strict_arp: bool,
-    /// Where a policy wants local endpoints and there are none, use the others.
-    pub local_fallback: bool,
-    /// Time-out of idle TCP connections.
-    pub tcp_timeout: Option<Duration>,
-    /// Time-out of TCP connections after a FIN.
-    pub tcp_fin_timeout: Option<Duration>,
-    /// Time-out of UDP.
-    pub udp_timeout: Option<Duration>,
 }
 
 /// A configuration file as it was read.

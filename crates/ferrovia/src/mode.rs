@@ -1,302 +1,327 @@
-//! The modes: the one place that knows which there are.
+//! The modes: the trait that each of them implements, and the only list of them.
+//!
+//! Nothing outside of this module names a mode; `tests/config/modes.rs` checks that. ARCHITECTURE.md says how to add one.
 
-mod inspect;
+mod config_section;
+mod installed;
 mod iptables;
+mod iptables_tools;
 mod ipvs;
-mod localhost;
+mod listeners;
 mod nftables;
+mod port_failures;
 mod remove;
-mod troubles;
+mod settings;
 mod userspace;
 
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
 
-use ferrovia_core::desired::{Delta, Desired};
+use ferrovia_core::desired::{Delta, Desired, Frontend, ServicePort};
 use ferrovia_core::difference::Difference;
-use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::family::Family;
+use ferrovia_core::plan::{ObservedPolicy, Planner};
 use ferrovia_core::trace::in_kernel::KernelObject;
-use ferrovia_core::trace::{Trace, TraceMode};
-use ferrovia_host::nft::NftConnection;
+use ferrovia_core::trace::{Trace, TraceProfile};
 use ferrovia_host::portals::Directory;
-use ferrovia_host::{iptables as iptables_tools, probe};
 
-pub use self::iptables::IptablesSettings;
-pub use self::localhost::{trace_mode, with_localhost_node_ports};
-pub use self::remove::{RemovedAll, TakenOver, remove_all};
-pub use self::userspace::UserspaceMode;
-use crate::config::{Config, IpvsSettings, ModeName};
-use crate::inspect::counters::kernel::{IpvsCounts, NftCounts};
-use crate::inspect::counters::totals::{Counts, Totals};
-use crate::kube_event::Noticeboard;
-use crate::serve::metrics::{Failures, ReadConnections, ReadMode};
+pub use self::config_section::ConfigSection;
+pub use self::installed::{InstallContext, Installed, Listen, TakeOver, Watcher};
+pub use self::iptables::IptablesMode;
+pub use self::ipvs::{IpvsMode, IpvsSettings};
+pub use self::nftables::NftablesMode;
+pub use self::nftables::dynamic_sets::{DynamicSets, Report as DynamicSetReport};
+pub use self::remove::{KubeProxyNames, OwnChains, Removal, RemovalSteps, Removed, remove_all};
+pub use self::settings::ModeSettings;
+pub use self::userspace::{PortalSetting, UserspaceMode, UserspaceSettings};
+use crate::config::Config;
+use crate::inspect::counters::Counts;
+use crate::inspect::doctor::{Facts, Finding};
+use crate::inspect::migrate::Migration;
+use crate::serve::metrics::{FailureMetrics, ReadConnections};
 use crate::sync::Inputs;
-use crate::sync::backend::{Backend, SyncError};
+use crate::sync::backend::SyncError;
 
-/// A way to program the kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// nftables, written over netlink.
-    #[default]
-    Nftables,
-    /// kube-proxy's own chains, written by the iptables tools.
-    Iptables(IptablesSettings),
-    /// The kernel's own load balancer, with kube-proxy's device, sets and chains round it.
-    Ipvs(Box<IpvsSettings>),
-    /// Connections are carried by this process.
-    Userspace(UserspaceMode),
-}
+/// A mode from the list, with default settings.
+pub type ModeRef = &'static dyn Mode;
 
-/// A mode, ready to work.
-pub struct Installed {
-    /// What writes, for the families this machine has.
-    pub backends: PerFamily<Option<Box<dyn Backend>>>,
-    /// Begins to listen for what somebody else writes. Best called after the first full write: for a listener the kernel makes a
-    /// message of every element written, ours too, which takes it longer than writing them.
-    pub listen: Listen,
-    /// Tells the metrics what only the mode knows, at every scrape.
-    pub read: Option<ReadMode>,
-    /// Removes what other modes and a kube-proxy left that would be in force beside the mode's rules. To be called once those are.
-    pub take_over: TakeOver,
-    /// The proxies of this process, for those who read their figures. A mode that leaves all to the kernel has none.
-    pub proxies: Directory,
-    /// The way to the sets that packets fill, where the mode has any.
-    pub filled_sets: Option<NftConnection>,
-}
+/// All modes, in the order in which a takeover removes what they left in the kernel: the ipvs mode may wait for connections, so what can go at
+/// once goes before it, and the iptables chains that IPVS connections pass go after it.
+pub static ALL: [ModeRef; 4] = [
+    &nftables::DEFAULT,
+    &ipvs::DEFAULT,
+    &iptables::DEFAULT,
+    &userspace::DEFAULT,
+];
 
-/// Makes a [`Watcher`] that hears everything from then on.
-pub type Listen = Box<dyn FnOnce() -> Result<Box<dyn Watcher>, SyncError> + Send>;
+/// The mode that commands assume, that the self-test runs and that `ferrovia migrate` leads to.
+pub static DEFAULT: ModeRef = &nftables::DEFAULT;
 
-/// Removes rules of others. After a failure it can be called again. It may wait so long for connections that would end with what is removed.
-pub type TakeOver = Box<dyn FnMut(Duration) -> Result<TakenOver, SyncError> + Send>;
+/// The mode whose section of the configuration file applies if no mode is set, as in kube-proxy.
+pub static KUBE_PROXY_DEFAULT: ModeRef = &iptables::DEFAULT;
 
-/// Waits for other people's changes to what a mode has written.
-pub trait Watcher: Send {
-    /// The family concerned; none if it cannot be told.
-    fn wait(&mut self) -> Result<Option<Family>, SyncError>;
-}
+/// If no mode is set, the first of these that this machine supports is used, and the last one if it supports none.
+static PREFERRED: [ModeRef; 2] = [&nftables::DEFAULT, &iptables::DEFAULT];
 
-impl Mode {
-    /// The mode to use: the one asked for, or else the best this machine can do.
-    pub fn choose(config: &Config) -> Self {
-        let iptables = Self::Iptables(IptablesSettings::of(config));
-        match config.mode {
-            Some(ModeName::Nftables) => Self::Nftables,
-            Some(ModeName::Iptables) => iptables,
-            Some(ModeName::Ipvs) => Self::Ipvs(Box::new(config.ipvs.clone())),
-            Some(ModeName::Userspace) => Self::Userspace(UserspaceMode::of(config)),
-            None => match probe::nftables(&probe::supported_families()) {
-                Ok(()) => {
-                    tracing::info!("no mode is set, and this kernel can do nftables: using that");
-                    Self::Nftables
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "no mode is set, and this kernel cannot do nftables: using iptables");
-                    iptables
-                }
-            },
-        }
+/// One way to program the kernel.
+///
+/// An implementation holds the mode's settings. The ones in [`ALL`] have defaults; [`Mode::configured`] makes one from a configuration.
+pub trait Mode: fmt::Debug + Send + Sync {
+    /// The name, as the configuration spells it.
+    fn name(&self) -> &'static str;
+
+    /// This mode with the settings of a configuration.
+    fn configured(&self, config: &Config) -> Arc<dyn Mode>;
+
+    /// Where the configuration file has the settings that all modes have, and how they are read.
+    fn config_section(&self) -> &'static ConfigSection;
+
+    /// How packets are treated, where modes differ.
+    fn trace_profile(&self) -> TraceProfile;
+
+    /// What the daemon and the doctor need to know about it.
+    fn properties(&self) -> Properties;
+
+    /// The series that count failed syncs.
+    fn failure_metrics(&self) -> FailureMetrics;
+
+    /// The mode whose kernel objects this one uses besides its own. They stay when this mode takes over.
+    fn builds_on(&self) -> Option<ModeRef> {
+        None
     }
 
-    /// What the mode is called.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Nftables => ModeName::Nftables.name(),
-            Self::Iptables(_) => ModeName::Iptables.name(),
-            Self::Ipvs(_) => ModeName::Ipvs.name(),
-            Self::Userspace(_) => ModeName::Userspace.name(),
-        }
+    /// Whether this machine supports it.
+    fn check_support(&self) -> Result<(), SyncError> {
+        Ok(())
     }
 
-    /// The mode as far as it matters to where packets go, by itself: see [`trace_mode`] for what is added to it.
-    pub fn to_trace(&self) -> TraceMode {
-        match self {
-            Self::Nftables => TraceMode::Nftables {
-                localhost_node_ports: PerFamily::default(),
-            },
-            Self::Iptables(settings) => TraceMode::Iptables {
-                localhost_node_ports: settings.localhost_node_ports,
-            },
-            Self::Ipvs(_) => TraceMode::Ipvs,
-            Self::Userspace(mode) => mode.to_trace(),
-        }
+    /// Does what has to be done once with full privileges, for processes that have fewer later.
+    fn prepare(&self) -> Result<(), SyncError> {
+        Ok(())
     }
 
-    /// The metrics that count its failures.
-    pub fn failures(&self) -> Failures {
-        match self {
-            Self::Nftables => Failures::Nftables,
-            Self::Iptables(_) => Failures::Iptables,
-            Self::Ipvs(_) => Failures::Ipvs,
-            Self::Userspace(_) => Failures::None,
-        }
-    }
+    /// Checks that this machine supports it and opens connections to the kernel.
+    fn install(&self, context: &InstallContext) -> Result<Installed, SyncError>;
 
-    /// It runs the iptables tools for as long as it runs, and not only to take over.
-    pub fn needs_tools(&self) -> bool {
-        match self {
-            Self::Nftables => false,
-            Self::Iptables(_) | Self::Ipvs(_) => true,
-            Self::Userspace(mode) => !mode.binds(),
-        }
-    }
+    /// Removes from the kernel what this mode wrote, and a kube-proxy in the same mode if `removal` says so.
+    fn remove(&self, removal: &Removal, steps: &mut RemovalSteps);
 
-    /// Services are served only while this process runs.
-    pub fn ends_with_us(&self) -> bool {
-        matches!(self, Self::Userspace(_))
-    }
+    /// Removes what other settings of this mode, or a kube-proxy in the same mode, left beside the rules of this one. Part of its takeover.
+    fn remove_own_leftovers(&self, _removal: &Removal, _steps: &mut RemovalSteps) {}
 
-    /// It listens on ports that only some may listen on.
-    pub fn needs_low_ports(&self) -> bool {
-        matches!(self, Self::Userspace(mode) if mode.binds())
-    }
+    /// What it would write into an empty kernel, as text.
+    fn plan(&self, desired: &Desired) -> String;
 
-    /// Reads how many connections each service and endpoint got, where the mode counts them. The loop behind `inputs` is asked for names.
-    pub fn connections(&self, inputs: Inputs) -> Result<Option<ReadConnections>, SyncError> {
-        match self {
-            Self::Nftables => Ok(Some(summed_up(NftCounts::open()?, inputs))),
-            Self::Ipvs(_) => Ok(Some(summed_up(IpvsCounts::open()?, inputs))),
-            // What this process carries itself is told from its proxies.
-            Self::Iptables(_) | Self::Userspace(_) => Ok(None),
-        }
-    }
+    /// What it would write to get from one state to another, as text.
+    fn plan_change(&self, old: &Desired, new: &Desired, delta: &Delta) -> String;
 
-    /// What the mode would write into an empty kernel, as text.
-    pub fn plan(&self, desired: &Desired) -> String {
-        match self {
-            Self::Nftables => nftables::plan(desired),
-            Self::Iptables(settings) => iptables::plan(*settings, desired),
-            Self::Ipvs(settings) => ipvs::plan(settings, desired),
-            Self::Userspace(mode) => mode.plan(desired),
-        }
-    }
-
-    /// What the mode would write to get from one state to another, as text.
-    pub fn plan_change(&self, old: &Desired, new: &Desired, delta: &Delta) -> String {
-        match self {
-            Self::Nftables => inspect::change(
-                nftables::planner(new.family),
-                &Default::default(),
-                (old, new),
-                delta,
-            ),
-            Self::Iptables(settings) => inspect::change(
-                iptables::planner(*settings, new.family),
-                &Default::default(),
-                (old, new),
-                delta,
-            ),
-            Self::Ipvs(settings) => inspect::change(
-                ipvs::planner(settings, new.family),
-                &Default::default(),
-                (old, new),
-                delta,
-            ),
-            Self::Userspace(mode) => inspect::change(
-                mode.planner(new.family),
-                &Default::default(),
-                (old, new),
-                delta,
-            ),
-        }
-    }
-
-    /// Where the kernel is not as wanted. Changes nothing. `proxies` are those of this process, if it is the one that serves.
-    pub fn compare(
+    /// Where the kernel differs from the desired state. Only reads. `proxies` are those of this process, if it is the daemon.
+    fn compare(
         &self,
         desired: &Desired,
         counters: bool,
         proxies: Option<&Directory>,
-    ) -> Result<Vec<Difference>, SyncError> {
-        match self {
-            Self::Nftables => inspect::nftables(desired, counters),
-            Self::Iptables(settings) => inspect::iptables(desired, *settings),
-            Self::Ipvs(settings) => inspect::ipvs(desired, settings),
-            // Rules lead to ports that were free when the daemon asked for them, and only it knows the numbers.
-            Self::Userspace(mode) => match proxies {
-                Some(proxies) => inspect::userspace(desired, mode, proxies),
-                None => Err(
-                    "in userspace mode only the daemon knows where it listens; ask it, by leaving out --manifests and --config, or see what is wanted with ferrovia plan"
-                        .into(),
-                ),
-            },
-        }
-    }
+    ) -> Result<Vec<Difference>, SyncError>;
 
-    /// The objects in the kernel that decide about a traced packet. Changes nothing.
-    pub fn find_in_kernel(&self, trace: &Trace) -> Result<Vec<KernelObject>, SyncError> {
-        match self {
-            // A proxy of the daemon listens there.
-            Self::Nftables if trace.packet.destination.is_loopback() => inspect::listeners(trace),
-            Self::Nftables => inspect::nft_objects(trace),
-            Self::Iptables(_) => inspect::iptables_objects(trace),
-            Self::Ipvs(_) => inspect::ipvs_objects(trace),
-            Self::Userspace(mode) if mode.binds() => inspect::listeners(trace),
-            Self::Userspace(_) => inspect::iptables_objects(trace),
-        }
-    }
+    /// The kernel objects that decide about a traced packet. Only reads.
+    fn find_in_kernel(&self, trace: &Trace) -> Result<Vec<KernelObject>, SyncError>;
 
-    /// Does what has to be done once with full privileges, for processes that will have less.
-    pub fn prepare(&self) -> Result<(), SyncError> {
-        match self {
-            Self::Nftables | Self::Iptables(_) | Self::Userspace(_) => Ok(()),
-            Self::Ipvs(settings) => ipvs::prepare(settings),
-        }
-    }
-
-    /// Checks that this machine can do it and opens the ways into its kernel.
-    pub fn install(&self, counters: bool) -> Result<Installed, SyncError> {
-        let nobody: Noticeboard = Arc::new(|_| {});
-        self.install_telling(counters, &nobody)
-    }
-
-    /// The same, with somewhere to tell of what goes wrong with single services later.
-    pub fn install_telling(
+    /// A command that shows what the kernel has for a frontend. Names need no quoting: they are checked API names.
+    fn inspect_command(
         &self,
-        counters: bool,
-        notices: &Noticeboard,
-    ) -> Result<Installed, SyncError> {
-        match self {
-            Self::Nftables => nftables::install(counters),
-            Self::Iptables(settings) => iptables::install(*settings),
-            Self::Ipvs(settings) => ipvs::install(settings),
-            Self::Userspace(mode) => mode.install(notices),
+        family: Family,
+        port: &ServicePort,
+        frontend: Frontend,
+    ) -> Option<String>;
+
+    /// Opens the kernel's counters of connections by service and endpoint; none if the kernel does not count in this mode.
+    fn counts(&self) -> Result<Option<Box<dyn Counts>>, SyncError> {
+        Ok(None)
+    }
+
+    /// The kernel's counters as text, of services whose name starts so; none if this mode has written nothing that counts. Only reads.
+    fn counter_report(&self, _service: Option<&str>) -> Result<Option<String>, SyncError> {
+        Ok(None)
+    }
+
+    /// The kernel modules it needs, of which the doctor reads whether they are there.
+    fn kernel_modules(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The doctor's checks of what the kernel supports. Called for every mode, whichever one is used.
+    fn kernel_checks(&self, _facts: &Facts) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// The doctor's checks for what this mode left in the kernel. Called unless `facts.mode` is this one or builds on it.
+    fn leftover_checks(&self, _facts: &Facts) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// Its rules are in force, so the doctor takes it for the node's mode if none is configured.
+    fn is_in_force(&self, _facts: &Facts) -> bool {
+        false
+    }
+
+    /// What changes for a node that goes from this mode to [`DEFAULT`]; none if `ferrovia migrate` does not support it.
+    fn migration(&self) -> Option<&'static Migration> {
+        None
+    }
+}
+
+/// What the daemon and the doctor need to know about a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// It runs the iptables tools all the time, and not only during a takeover.
+    pub needs_iptables_tools: bool,
+    /// It listens on ports below 1024.
+    pub needs_low_ports: bool,
+    /// Services are served only while this process runs.
+    pub stops_with_process: bool,
+    /// Its rules accept forwarded packets of Services, whatever the firewall's policy is.
+    pub accepts_forwarded_packets: bool,
+    /// Its iptables chains have the names of kube-proxy's.
+    pub shares_kube_proxy_chains: bool,
+    /// It sets `route_localnet` for node ports on 127.0.0.1.
+    pub sets_route_localnet: bool,
+}
+
+impl PartialEq for dyn Mode {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn Mode {}
+
+/// All modes in the order of their names, as people see them listed.
+pub fn by_name() -> &'static [ModeRef] {
+    static SORTED: LazyLock<Vec<ModeRef>> = LazyLock::new(|| {
+        let mut modes = ALL.to_vec();
+        modes.sort_by_key(|mode| mode.name());
+        modes
+    });
+    &SORTED
+}
+
+/// The mode of this name.
+pub fn find(name: &str) -> Option<ModeRef> {
+    ALL.into_iter().find(|mode| mode.name() == name)
+}
+
+/// The mode to use: the configured one, or else the best that this machine supports.
+pub fn choose(config: &Config) -> Arc<dyn Mode> {
+    config.mode.unwrap_or_else(best).configured(config)
+}
+
+fn best() -> ModeRef {
+    let [first, others @ ..] = PREFERRED;
+    let mut chosen = first;
+    for next in others {
+        match chosen.check_support() {
+            Ok(()) => break,
+            Err(error) => {
+                tracing::warn!(mode = chosen.name(), %error, instead = next.name(), "This machine does not support the preferred mode; using another one");
+                chosen = next;
+            }
         }
     }
+    tracing::info!(mode = chosen.name(), "No mode is configured; chose one");
+    chosen
 }
 
-fn summed_up(counts: impl Counts + 'static, inputs: Inputs) -> ReadConnections {
-    let mut totals = Totals::new(Box::new(counts), inputs);
-    Box::new(move |out| totals.read(out))
+/// Reads how many connections each service and endpoint got, where the kernel counts them. The loop behind `inputs` is asked for names.
+pub fn read_connections(
+    mode: &dyn Mode,
+    inputs: Inputs,
+) -> Result<Option<ReadConnections>, SyncError> {
+    use crate::inspect::counters::Totals;
+    Ok(mode.counts()?.map(|counts| -> ReadConnections {
+        let mut totals = Totals::new(counts, inputs);
+        Box::new(move |out| totals.read(out))
+    }))
 }
 
-/// Marks the iptables chains that a mode has written as ours: their names are kube-proxy's.
-fn mark(backend: iptables_tools::Backend) -> Result<Vec<String>, SyncError> {
-    iptables_tools::mark(backend, &probe::supported_families())?;
-    Ok(Vec::new())
+/// What a planner writes into an empty kernel, as text.
+fn full_plan<P: Planner>(mut planner: P, desired: &Desired) -> String
+where
+    P::Observed: Default,
+{
+    planner
+        .full(desired, &P::Observed::default(), ObservedPolicy::Adopt)
+        .to_string()
 }
 
-/// Finds the iptables tools for a mode that writes rules with them, and tells people which these are.
-fn detect_tools(
-    families: &[Family],
-    purpose: &'static str,
-) -> Result<iptables_tools::Detected, SyncError> {
-    let detected = iptables_tools::detect(families)?;
-    tracing::info!(backend = %detected.backend, reason = detected.reason, "{purpose}");
-    for warning in &detected.warnings {
-        tracing::warn!("{warning}");
+/// What a planner that has written one state writes for another, as text.
+fn plan_of_change<P: Planner>(mut planner: P, old: &Desired, new: &Desired, delta: &Delta) -> String
+where
+    P::Observed: Default,
+{
+    planner.full(old, &P::Observed::default(), ObservedPolicy::Adopt);
+    planner.incremental(new, delta).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrovia_core::desired::{Builder, NodeSettings};
+    use ferrovia_core::store::{Event, Store};
+    use ferrovia_core::wire::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_agree_with_the_trace() {
+        let names: std::collections::BTreeSet<_> = ALL.iter().map(|mode| mode.name()).collect();
+        assert_eq!(names.len(), ALL.len());
+        for mode in ALL {
+            assert_eq!(mode.trace_profile().mode, mode.name());
+            assert_eq!(find(mode.name()), Some(mode));
+        }
     }
-    Ok(detected)
-}
 
-/// Nobody tells us when somebody changes iptables rules; the check every sync period finds it.
-struct Deaf;
-
-impl Watcher for Deaf {
-    fn wait(&mut self) -> Result<Option<Family>, SyncError> {
-        loop {
-            thread::park();
+    #[test]
+    fn each_mode_has_a_command_that_shows_a_cluster_ip() {
+        let service = json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"clusterIP": "10.96.0.10", "ports": [{"name": "http", "port": 80}]},
+        });
+        let mut store = Store::new("node-1");
+        let service = serde_json::from_value(service).unwrap();
+        store.handle(Event::Applied(Box::new(Object::Service(service))));
+        let mut builder = Builder::new(NodeSettings::of_node("node-1"));
+        let touched = store.take_touched();
+        builder.update(&store, touched, &[]);
+        let desired = builder.desired(Family::V4);
+        let port = desired.ports.values().next().unwrap();
+        let command = |mode: &dyn Mode| mode.inspect_command(Family::V4, port, port.frontends[0]);
+        let bind_portals = UserspaceMode {
+            settings: UserspaceSettings {
+                portals: PortalSetting::Bind,
+                ..UserspaceSettings::default()
+            },
+            ..UserspaceMode::default()
+        };
+        for (mode, expected) in [
+            (
+                &NftablesMode::default() as &dyn Mode,
+                "nft get element ip ferrovia rejected-services '{ 10.96.0.10 . tcp . 80 }'",
+            ),
+            (
+                &IptablesMode::default(),
+                "iptables-save | grep -F 'shop/web:http '",
+            ),
+            (
+                &IpvsMode::default(),
+                "ipvsadm --list --numeric --tcp-service 10.96.0.10:80",
+            ),
+            (
+                &bind_portals,
+                "ss --no-header --listening --numeric --tcp src 10.96.0.10:80",
+            ),
+        ] {
+            assert_eq!(command(mode).as_deref(), Some(expected));
         }
     }
 }

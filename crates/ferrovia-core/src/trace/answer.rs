@@ -2,18 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndpointFate, FrontendKind, Masquerade, Packet, TraceMode};
+use super::{EndpointFate, FrontendKind, Masquerade, Packet, TraceProfile};
 
 /// What becomes of a packet, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trace {
     /// The packet.
     pub packet: Packet,
-    /// The mode the answer holds for.
-    pub mode: TraceMode,
+    /// The mode that programs the kernel; serialised as its name.
+    #[serde(rename = "mode")]
+    pub profile: TraceProfile,
     /// What becomes of it.
     pub outcome: Outcome,
-    /// Why, as a word that stays the same.
+    /// Why, as a stable identifier.
     pub cause: Cause,
     /// Why, as a sentence.
     pub because: String,
@@ -21,7 +22,7 @@ pub struct Trace {
     pub service: Option<ServiceMatch>,
     /// Every endpoint of that port, in order of address, used or not.
     pub endpoints: Vec<EndpointFate>,
-    /// The source address that whoever gets the packet sees, where that does not depend on the endpoint.
+    /// The source address that the receiver sees, where that does not depend on the endpoint.
     pub masquerade: Masquerade,
     /// What else is worth knowing, as sentences.
     pub hints: Vec<String>,
@@ -33,15 +34,15 @@ pub struct Trace {
 pub enum Outcome {
     /// One of the endpoints gets it.
     Delivered,
-    /// The sender is told that nobody takes it.
+    /// The sender gets a reset or an ICMP error.
     Refused,
-    /// It vanishes.
+    /// It is discarded without an answer.
     Dropped,
     /// No rule of ours is about it: it goes where routing sends it.
     NotAService,
 }
 
-/// Why a packet meets its outcome.
+/// Why a packet has its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -63,7 +64,7 @@ pub enum Cause {
     Unknown,
     /// A Service is known, but the mode has no rule for this packet.
     NotCovered,
-    /// The mode cannot carry the protocol.
+    /// The mode does not support the protocol.
     NotCarried,
 }
 

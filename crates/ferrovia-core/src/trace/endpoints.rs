@@ -20,7 +20,7 @@ pub struct EndpointFate {
     pub local: bool,
     /// New connections like this packet may get it.
     pub used: bool,
-    /// Why, as a word that stays the same.
+    /// Why, as a stable identifier.
     pub standing: EndpointSelection,
     /// Why, as a sentence.
     pub because: String,

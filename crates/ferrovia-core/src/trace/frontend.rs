@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Tracer;
-use super::mode::LeavesToNodePorts;
+use super::profile::NodePortFallThrough;
 use crate::desired::{Frontend, NoEndpoints, NodePortAddresses, RefusalAction, ServicePort};
 
 /// What kind of address clients use.
@@ -74,17 +74,17 @@ pub(super) fn find<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
 impl Tracer<'_> {
     /// The Service that has the address does nothing with the packet before node ports are looked at.
     fn is_left_to_node_ports(&self, found: &Found<'_>) -> bool {
-        let mode = self.ground.mode;
+        let profile = &self.context.profile;
         let has_none = !found.port.any_endpoints;
         let is_dropped_early = has_none
-            && mode.marks_before_dropping()
+            && profile.marks_before_dropping
             && self.desired.node.no_endpoints == NoEndpoints::Drop;
         let is_shut_out = || self.shut_out(found).is_some();
-        match mode.leaves_to_node_ports() {
+        match profile.falls_through_to_node_ports {
             _ if is_dropped_early => false,
-            LeavesToNodePorts::Never => false,
-            LeavesToNodePorts::WithoutEndpoints => has_none && !is_shut_out(),
-            LeavesToNodePorts::WhatItDoesNotTake => !self.takes(found) || is_shut_out(),
+            NodePortFallThrough::Never => false,
+            NodePortFallThrough::WithoutEndpoints => has_none && !is_shut_out(),
+            NodePortFallThrough::WithoutUsableEndpoints => !self.takes(found) || is_shut_out(),
         }
     }
 
@@ -97,10 +97,10 @@ impl Tracer<'_> {
 
 fn by_address<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     let packet = tracer.packet;
-    let wanted = std::net::SocketAddr::new(packet.destination, packet.port);
+    let destination = std::net::SocketAddr::new(packet.destination, packet.port);
     service_ports(tracer).find_map(|port| {
         let mut frontends = port.frontends.iter();
-        let frontend = frontends.find(|frontend| frontend.address() == Some(wanted))?;
+        let frontend = frontends.find(|frontend| frontend.address() == Some(destination))?;
         Some(Found {
             port,
             frontend: *frontend,
@@ -113,19 +113,19 @@ fn by_node_port<'a>(tracer: &Tracer<'a>) -> Option<Found<'a>> {
     if !tracer.is_local() {
         return None;
     }
-    let wanted = Frontend::NodePort(tracer.packet.port);
-    let port = service_ports(tracer).find(|port| port.frontends.contains(&wanted))?;
+    let node_port = Frontend::NodePort(tracer.packet.port);
+    let port = service_ports(tracer).find(|port| port.frontends.contains(&node_port))?;
     let answers = node_ports_answer(tracer);
-    let refused = port.refusal(wanted).is_some_and(|refusal| {
-        let mode = tracer.ground.mode;
-        let by_mark = mode.marks_before_dropping()
+    let refused = port.refusal(node_port).is_some_and(|refusal| {
+        let profile = &tracer.context.profile;
+        let by_mark = profile.marks_before_dropping
             && refusal == RefusalAction::Reject
             && tracer.desired.node.no_endpoints == NoEndpoints::Drop;
-        mode.refuses_node_ports_anywhere() && !by_mark
+        profile.rejects_node_ports_on_all_addresses && !by_mark
     });
     (answers || refused).then_some(Found {
         port,
-        frontend: wanted,
+        frontend: node_port,
         refused_only: !answers,
     })
 }
@@ -141,7 +141,7 @@ pub(super) fn node_ports_answer(tracer: &Tracer<'_>) -> bool {
     if ip.is_loopback() {
         // The addresses of node ports are without loopback. Those of health checks are the same, and with it.
         let is_listed = is_in(&node.health_checks);
-        return tracer.ground.mode.answers_on_loopback(ip, is_listed);
+        return tracer.context.profile.answers_on_loopback(ip, is_listed);
     }
     is_in(&node.node_ports)
 }

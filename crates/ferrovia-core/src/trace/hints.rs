@@ -1,4 +1,4 @@
-//! What is worth knowing besides: near misses, and what rules cannot show.
+//! Hints: near misses, and what rules cannot show.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use super::{Cause, Outcome, Trace, Tracer};
 use crate::desired::{Frontend, ServicePort};
 use crate::model::Algorithm;
 
-/// At most so many near misses are named.
+/// The most near misses that are listed.
 const MOST: usize = 5;
 
 /// About a packet that no service port takes.
-pub(super) fn of_nobody(tracer: &Tracer<'_>) -> Vec<String> {
+pub(super) fn of_unmatched(tracer: &Tracer<'_>) -> Vec<String> {
     let packet = tracer.packet;
     let ports = || tracer.desired.ports.values();
     let mut near = BTreeSet::new();
@@ -76,7 +76,7 @@ pub(super) fn of_service(tracer: &Tracer<'_>, found: &Found<'_>, trace: &Trace) 
     if trace.outcome == Outcome::Delivered
         && let Some(seconds) = port.affinity
     {
-        let others = if tracer.ground.mode.hashes_new_clients() {
+        let others = if tracer.context.profile.affinity_hashes_new_clients {
             ", another one the endpoint that its address hashes to"
         } else {
             ""
@@ -86,10 +86,10 @@ pub(super) fn of_service(tracer: &Tracer<'_>, found: &Found<'_>, trace: &Trace) 
         ));
     }
     if port.algorithm == Algorithm::SourceHash {
-        hints.push(if !tracer.ground.mode.hashes_sources() {
+        hints.push(if !tracer.context.profile.supports_source_hash {
             format!(
                 "{} mode does not know source-hash: the choice is random",
-                tracer.ground.mode.name()
+                tracer.context.profile.mode
             )
         } else if port.affinity.is_some() {
             "session affinity goes before source-hash".to_owned()
@@ -113,7 +113,7 @@ pub(super) fn of_service(tracer: &Tracer<'_>, found: &Found<'_>, trace: &Trace) 
 /// The reason is in the slices: there are none, or they are of another port.
 fn without_endpoints(tracer: &Tracer<'_>, port: &ServicePort) -> String {
     let family = tracer.desired.family;
-    let slices = tracer.ground.store.slices(&port.key.service);
+    let slices = tracer.context.store.slices(&port.key.service);
     let named: BTreeSet<String> = slices
         .filter(|slice| slice.family == family && !slice.endpoints.is_empty())
         .flat_map(|slice| &*slice.ports)

@@ -13,7 +13,7 @@ use crate::model::Protocol;
 use crate::plan::nft::layout::TABLE;
 use crate::plan::nft::view::{FrontendPath, KernelFrontend, ServiceTableView};
 
-/// At most so many objects are named.
+/// The most objects that are listed.
 const MOST: usize = 100;
 
 /// One object in the kernel.
@@ -55,7 +55,7 @@ pub fn nft_objects(trace: &Trace, observed: &nft::NftObserved) -> Vec<KernelObje
     });
     let mut objects = Vec::new();
     for frontend in addressed {
-        let (set, text, lists) = told(frontend, protocol);
+        let (set, text, lists) = element(frontend, protocol);
         objects.push(KernelObject::new(
             format!("{} {family} {TABLE} {}", set.0, set.1),
             text,
@@ -84,7 +84,7 @@ pub fn nft_objects(trace: &Trace, observed: &nft::NftObserved) -> Vec<KernelObje
 type Set = (&'static str, &'static str);
 
 /// The set a frontend is in, its element, and the lists it leads to.
-fn told(frontend: &KernelFrontend, protocol: Protocol) -> (Set, String, Vec<u32>) {
+fn element(frontend: &KernelFrontend, protocol: Protocol) -> (Set, String, Vec<u32>) {
     let key = match frontend.address {
         Some(ip) => format!("{ip} . {protocol} . {}", frontend.port),
         None => format!("{protocol} . {}", frontend.port),
@@ -197,7 +197,7 @@ fn follow(
         ]
         .iter()
         .any(|prefix| target.starts_with(prefix));
-        // Somebody may have made a loop.
+        // Another process may have made a loop.
         if !is_own || objects.len() > MOST || !seen.insert(target.to_string()) {
             continue;
         }

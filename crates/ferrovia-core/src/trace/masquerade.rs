@@ -1,4 +1,4 @@
-//! Whose address the receiver sees.
+//! The source address that the receiver sees.
 
 use std::net::IpAddr;
 
@@ -76,19 +76,19 @@ pub(super) fn of_connection(
 }
 
 fn of_frontend(tracer: &Tracer<'_>, found: &Found<'_>, policy: TrafficPolicy) -> Masquerade {
-    if tracer.ground.mode.is_proxy(tracer.packet.destination) {
+    if tracer.context.profile.is_proxied(tracer.packet.destination) {
         return Masquerade::Proxy;
     }
     let node = &tracer.desired.node;
     let to_cluster_ip = found.frontend.is_internal()
-        || tracer.ground.mode.masquerades_by_address() && tracer.is_cluster_ip();
+        || tracer.context.profile.masquerades_by_address && tracer.is_cluster_ip();
     if to_cluster_ip && node.masquerade_all {
         return Masquerade::All;
     }
-    // Where pods cannot be told from others, nobody is masqueraded but, in some modes, the node.
-    let is_told = node.local != LocalDetector::Off
-        || tracer.is_from_node() && tracer.ground.mode.masquerades_own_calls();
-    if to_cluster_ip && is_told && !tracer.is_from_pod() {
+    // If pods cannot be detected, only the node's own packets are masqueraded, and only in some modes.
+    let is_detected = node.local != LocalDetector::Off
+        || tracer.is_from_node() && tracer.context.profile.masquerades_node_to_cluster_ip;
+    if to_cluster_ip && is_detected && !tracer.is_from_pod() {
         return Masquerade::NotFromPod;
     }
     if found.frontend.is_internal() {
@@ -106,7 +106,7 @@ fn of_frontend(tracer: &Tracer<'_>, found: &Found<'_>, policy: TrafficPolicy) ->
 /// The mode takes the packet for one to a node port too. It is asked after external IPs; of SCTP it knows the addresses.
 fn has_number_of_node_port(tracer: &Tracer<'_>, found: &Found<'_>) -> bool {
     let packet = tracer.packet;
-    let is_asked = tracer.ground.mode.masquerades_node_ports_anywhere()
+    let is_asked = tracer.context.profile.masquerades_node_port_numbers
         && matches!(
             found.frontend,
             Frontend::ClusterIp(_) | Frontend::LoadBalancer(_)
@@ -127,7 +127,7 @@ pub(super) fn of_endpoint(
     connection: Masquerade,
 ) -> Masquerade {
     let itself = tracer.packet.source == endpoint.ip
-        && (endpoint.is_local || tracer.ground.mode.masquerades_remote_hairpins());
+        && (endpoint.is_local || tracer.context.profile.masquerades_remote_hairpins);
     if stays_here(tracer, endpoint.ip) && connection != Masquerade::Proxy {
         Masquerade::None
     } else if connection.is_on() {
@@ -159,7 +159,9 @@ fn stays_here(tracer: &Tracer<'_>, to: IpAddr) -> bool {
 fn leaves(tracer: &Tracer<'_>, to: IpAddr) -> bool {
     let node = &tracer.desired.node;
     match (&node.local, &node.egress_except) {
-        (LocalDetector::Source(pods), Some(except)) if tracer.ground.mode.masquerades_egress() => {
+        (LocalDetector::Source(pods), Some(except))
+            if tracer.context.profile.masquerades_egress =>
+        {
             pods.contains(&tracer.packet.source)
                 && !except.iter().any(|net| net.contains(&to))
                 && !stays_here(tracer, to)

@@ -71,8 +71,8 @@ fn as_text<S: Serializer>(protocol: &Protocol, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(protocol)
 }
 
-impl super::Ground<'_> {
-    /// Where the owner of an address is, as far as objects and interfaces tell.
+impl super::TraceContext<'_> {
+    /// Where the host with an address is, as far as objects and interfaces show it.
     pub fn place(&self, source: IpAddr) -> Place {
         let desired = self.builder.desired(crate::family::Family::of(source));
         if source.is_loopback() || self.addresses.contains(&source) {
@@ -93,7 +93,7 @@ impl super::Ground<'_> {
             (Some(_), ..) => Place::RemotePod,
             (None, Some(true), _) => Place::LocalPod,
             (None, in_pod_cidr, LocalDetector::Source(net)) if net.contains(&source) => {
-                // The range may be the whole cluster's; this node's own, where it is known, tells more.
+                // The range may be the whole cluster's; this node's own, if known, is more exact.
                 if in_pod_cidr.is_some() {
                     Place::RemotePod
                 } else {
@@ -122,7 +122,7 @@ impl super::Tracer<'_> {
             LocalDetector::Off => false,
             LocalDetector::Source(net) => net.contains(&self.packet.source),
             LocalDetector::Interface(_) | LocalDetector::InterfacePrefix(_) => {
-                self.packet.place == Place::LocalPod && self.ground.mode.knows_interfaces()
+                self.packet.place == Place::LocalPod && self.context.profile.sees_interfaces
             }
         }
     }

@@ -8,19 +8,12 @@ use crate::family::PerFamily;
 use crate::model::Protocol;
 use crate::testing::{NODE, TestCluster, endpoint, merge, service, settings, slice};
 
-const NFT: TraceMode = TraceMode::Nftables {
-    localhost_node_ports: PerFamily {
-        v4: false,
-        v6: false,
-    },
-};
-const BOUND: TraceMode = TraceMode::UserspaceBound {
-    localhost_node_ports: BOTH,
-};
 const BOTH: PerFamily<bool> = PerFamily { v4: true, v6: true };
-const IPTABLES: TraceMode = TraceMode::Iptables {
-    localhost_node_ports: true,
-};
+const BIND_PORTALS: TraceProfile = super::BIND_PORTALS.with_localhost_node_ports(BOTH);
+const IPTABLES: TraceProfile = super::IPTABLES.with_localhost_node_ports(PerFamily {
+    v4: true,
+    v6: false,
+});
 
 /// A node with a pod range and two addresses, and these objects.
 fn world(objects: impl IntoIterator<Item = Value>) -> TestCluster {
@@ -49,12 +42,12 @@ fn world_with(node_ports: &[&str], objects: impl IntoIterator<Item = Value>) -> 
     world
 }
 
-fn ask(world: &TestCluster, mode: TraceMode, from: &str, to: &str) -> Trace {
-    let ground = Ground {
+fn ask(world: &TestCluster, profile: TraceProfile, from: &str, to: &str) -> Trace {
+    let context = TraceContext {
         builder: &world.builder,
         store: &world.store,
         addresses: &world.local_addresses,
-        mode,
+        profile,
     };
     let (to, protocol) = match to.split_once('/') {
         Some((to, "udp")) => (to, Protocol::Udp),
@@ -65,12 +58,12 @@ fn ask(world: &TestCluster, mode: TraceMode, from: &str, to: &str) -> Trace {
     let source = from.parse().unwrap();
     let packet = Packet {
         source,
-        place: ground.place(source),
+        place: context.place(source),
         destination: to.ip(),
         port: to.port(),
         protocol,
     };
-    trace(&ground, &packet)
+    trace(&context, &packet)
 }
 
 /// A node port Service with an endpoint here and one elsewhere.
@@ -95,7 +88,12 @@ fn used(trace: &Trace) -> Vec<String> {
 
 #[test]
 fn a_pod_reaches_a_cluster_ip() {
-    let trace = ask(&world(web(json!({}))), NFT, "10.244.1.30", "10.96.0.10:80");
+    let trace = ask(
+        &world(web(json!({}))),
+        NFTABLES,
+        "10.244.1.30",
+        "10.96.0.10:80",
+    );
     assert_eq!(trace.outcome, Outcome::Delivered);
     assert_eq!(trace.packet.place, Place::LocalPod);
     assert_eq!(
@@ -108,7 +106,12 @@ fn a_pod_reaches_a_cluster_ip() {
 
 #[test]
 fn an_endpoint_that_reaches_itself_is_masqueraded() {
-    let trace = ask(&world(web(json!({}))), NFT, "10.244.1.20", "10.96.0.10:80");
+    let trace = ask(
+        &world(web(json!({}))),
+        NFTABLES,
+        "10.244.1.20",
+        "10.96.0.10:80",
+    );
     let seen: Vec<_> = trace.endpoints.iter().map(|e| e.masquerade).collect();
     assert_eq!(seen, [Masquerade::Hairpin, Masquerade::None]);
     assert!(
@@ -131,22 +134,22 @@ fn an_endpoint_in_the_node_s_own_network_sees_the_sender() {
         trace.endpoints[0].masquerade
     };
     // What is for this machine does not pass where packets that leave it are masqueraded; what it sends itself does.
-    assert_eq!(seen(&here, NFT, "192.0.2.9"), Masquerade::None);
+    assert_eq!(seen(&here, NFTABLES, "192.0.2.9"), Masquerade::None);
     assert_eq!(seen(&here, IPTABLES, "10.244.1.30"), Masquerade::None);
     let external = Masquerade::ExternalPolicyCluster;
-    assert_eq!(seen(&here, NFT, "198.51.100.10"), external);
+    assert_eq!(seen(&here, NFTABLES, "198.51.100.10"), external);
     objects[1] = host("198.51.100.20", "n2");
-    assert_eq!(seen(&world(objects), NFT, "192.0.2.9"), external);
+    assert_eq!(seen(&world(objects), NFTABLES, "192.0.2.9"), external);
 }
 
 #[test]
 fn policy_local_depends_on_who_asks() {
     let world = world(web(json!({"externalTrafficPolicy": "Local"})));
-    let outside = ask(&world, NFT, "192.0.2.9", "198.51.100.10:30080");
+    let outside = ask(&world, NFTABLES, "192.0.2.9", "198.51.100.10:30080");
     assert_eq!(used(&outside), ["10.244.1.20:8080 1.00"]);
     assert_eq!(outside.masquerade, Masquerade::None);
     assert_eq!(outside.endpoints[1].because, "on node n2, not on this one");
-    let node = ask(&world, NFT, "198.51.100.10", "198.51.100.10:30080");
+    let node = ask(&world, NFTABLES, "198.51.100.10", "198.51.100.10:30080");
     assert_eq!(used(&node).len(), 2);
     assert_eq!(node.masquerade, Masquerade::FromNode);
     let because = node.service.unwrap().policy_because;
@@ -163,11 +166,9 @@ fn what_cannot_be_carried_is_refused_whatever_the_policy() {
     objects[1] = slice("web-1", "web", json!([endpoint("10.244.2.20", "n2")]));
     objects[1]["ports"][0]["protocol"] = json!("SCTP");
     let world = world(objects);
-    let userspace = TraceMode::Userspace {
-        localhost_node_ports: BOTH,
-    };
+    let userspace = USERSPACE.with_localhost_node_ports(BOTH);
     for from in ["10.244.1.30", "198.51.100.10", "192.0.2.9"] {
-        for mode in [userspace, BOUND] {
+        for mode in [userspace, BIND_PORTALS] {
             let trace = ask(&world, mode, from, "198.51.100.10:30080/sctp");
             let seen = (trace.outcome, trace.cause);
             assert_eq!(seen, (Outcome::Refused, Cause::NotCarried), "{trace}");
@@ -192,7 +193,7 @@ fn an_address_of_the_node_is_left_to_the_node_port_of_another_service() {
         trace.service.map(|service| service.name)
     };
     let of = |service: &str| Some(service.to_owned());
-    for mode in [NFT, IPTABLES, TraceMode::Ipvs, BOUND] {
+    for mode in [NFTABLES, IPTABLES, IPVS, BIND_PORTALS] {
         assert_eq!(name(mode, "198.51.100.10:30080"), of("web"));
         assert_eq!(name(mode, "198.51.100.10:30081"), of("edge"));
     }
@@ -202,7 +203,7 @@ fn an_address_of_the_node_is_left_to_the_node_port_of_another_service() {
 fn refusals_say_why() {
     let mut lonely = web(json!({}));
     lonely.truncate(1);
-    let trace = ask(&world(lonely), NFT, "10.244.1.30", "10.96.0.10:80");
+    let trace = ask(&world(lonely), NFTABLES, "10.244.1.30", "10.96.0.10:80");
     assert_eq!(
         (trace.outcome, trace.cause),
         (Outcome::Refused, Cause::NoEndpoints)
@@ -220,12 +221,12 @@ fn refusals_say_why() {
         ),
         slice("web-1", "web", json!([endpoint("10.244.1.20", NODE)])),
     ];
-    let trace = ask(&world(other_port), NFT, "10.244.1.30", "10.96.0.10:80");
+    let trace = ask(&world(other_port), NFTABLES, "10.244.1.30", "10.96.0.10:80");
     assert!(trace.hints[0].contains("none is \"http\"/tcp"), "{trace}");
 
     let mut far = web(json!({"internalTrafficPolicy": "Local"}));
     far[1] = slice("web-1", "web", json!([endpoint("10.244.2.20", "n2")]));
-    let trace = ask(&world(far), NFT, "10.244.1.30", "10.96.0.10:80");
+    let trace = ask(&world(far), NFTABLES, "10.244.1.30", "10.96.0.10:80");
     assert_eq!(
         (trace.outcome, trace.cause),
         (Outcome::Dropped, Cause::NoLocalEndpoints)
@@ -238,7 +239,7 @@ fn source_ranges_keep_others_out() {
         web(json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.0/28"]}));
     objects[0]["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}});
     let world = world(objects);
-    for mode in [NFT, IPTABLES] {
+    for mode in [NFTABLES, IPTABLES] {
         let inside = ask(&world, mode, "192.0.2.9", "203.0.113.1:80");
         assert_eq!(inside.outcome, Outcome::Delivered);
         assert_eq!(inside.masquerade, Masquerade::ExternalPolicyCluster);
@@ -260,11 +261,16 @@ fn hints_that_are_not_followed_are_explained() {
         "web",
         json!([hinted("10.244.2.1", "a"), hinted("10.244.2.2", "b")]),
     );
-    let followed = ask(&world(objects.clone()), NFT, "10.244.1.30", "10.96.0.10:80");
+    let followed = ask(
+        &world(objects.clone()),
+        NFTABLES,
+        "10.244.1.30",
+        "10.96.0.10:80",
+    );
     assert_eq!(used(&followed), ["10.244.2.1:8080 1.00"]);
     assert_eq!(followed.endpoints[1].because, "meant for zone b");
     objects.push(slice("web-2", "web", json!([endpoint("10.244.2.3", "n2")])));
-    let ignored = ask(&world(objects), NFT, "10.244.1.30", "10.96.0.10:80");
+    let ignored = ask(&world(objects), NFTABLES, "10.244.1.30", "10.96.0.10:80");
     assert_eq!(
         ignored.service.unwrap().topology.as_deref(),
         Some("zone hints ignored: 1 of 3 endpoints have none")
@@ -292,7 +298,7 @@ fn weights_and_readiness_of_endpoints() {
     let mut off = slice("web-3", "web", json!([endpoint("10.244.2.5", "n2")]));
     off["metadata"]["annotations"] = json!({"ferrovia.io/weight": "0"});
     objects.push(off);
-    let trace = ask(&world(objects), NFT, "10.244.1.30", "10.96.0.10:80");
+    let trace = ask(&world(objects), NFTABLES, "10.244.1.30", "10.96.0.10:80");
     assert_eq!(
         used(&trace),
         ["10.244.2.3:8080 0.75", "10.244.2.4:8080 0.25"]
@@ -309,28 +315,28 @@ fn what_is_no_service_gets_hints() {
         let trace = ask(&world, mode, "10.244.1.30", to);
         (trace.outcome, trace.hints.join("; "))
     };
-    let (outcome, hints) = hint(NFT, "10.96.0.10:81");
+    let (outcome, hints) = hint(NFTABLES, "10.96.0.10:81");
     assert_eq!(outcome, Outcome::Refused);
     assert!(
         hints.contains("default/web has this cluster IP with port 80/tcp"),
         "{hints}"
     );
     assert_eq!(hint(IPTABLES, "10.96.0.10:81").0, Outcome::NotAService);
-    let (outcome, hints) = hint(NFT, "198.51.100.11:30080");
+    let (outcome, hints) = hint(NFTABLES, "198.51.100.11:30080");
     assert_eq!(outcome, Outcome::NotAService);
     assert!(hints.contains("do not answer on 198.51.100.11"), "{hints}");
     assert!(
-        hint(NFT, "192.0.2.1:30080")
+        hint(NFTABLES, "192.0.2.1:30080")
             .1
             .contains("not an address of this node")
     );
     assert!(
-        hint(NFT, "198.51.100.10:30080/udp")
+        hint(NFTABLES, "198.51.100.10:30080/udp")
             .1
             .contains("not for udp")
     );
     assert!(
-        hint(NFT, "10.244.2.20:8080")
+        hint(NFTABLES, "10.244.2.20:8080")
             .1
             .contains("is an endpoint of default/web")
     );
@@ -350,12 +356,10 @@ fn modes_differ_on_loopback() {
     let world = world(objects());
     let to = |mode, to: &str| ask(&world, mode, "127.0.0.1", to);
     let ask = |mode| to(mode, "127.0.0.1:30080").outcome;
-    assert_eq!(ask(NFT), Outcome::NotAService);
-    assert_eq!(ask(TraceMode::Ipvs), Outcome::NotAService);
-    assert_eq!(ask(BOUND), Outcome::Delivered);
-    let with_proxy = TraceMode::Nftables {
-        localhost_node_ports: BOTH,
-    };
+    assert_eq!(ask(NFTABLES), Outcome::NotAService);
+    assert_eq!(ask(IPVS), Outcome::NotAService);
+    assert_eq!(ask(BIND_PORTALS), Outcome::Delivered);
+    let with_proxy = NFTABLES.with_localhost_node_ports(BOTH);
     let proxied = to(with_proxy, "127.0.0.1:30080");
     assert_eq!(proxied.masquerade, Masquerade::Proxy);
     // Whoever is on loopback is on this node, and may use any endpoint.
@@ -368,9 +372,7 @@ fn modes_differ_on_loopback() {
 
 #[test]
 fn what_no_proxy_listens_for_is_refused() {
-    let with_proxy = TraceMode::Nftables {
-        localhost_node_ports: BOTH,
-    };
+    let with_proxy = NFTABLES.with_localhost_node_ports(BOTH);
     let mut lonely = web(json!({}));
     lonely.truncate(1);
     let trace = ask(&world(lonely), with_proxy, "127.0.0.1", "127.0.0.1:30080");
@@ -389,7 +391,7 @@ fn what_no_proxy_listens_for_is_refused() {
         // Node ports do not answer here.
         ("198.51.100.11", "198.51.100.11:30080", Outcome::Refused),
     ] {
-        let trace = ask(&far, BOUND, from, to);
+        let trace = ask(&far, BIND_PORTALS, from, to);
         assert_eq!(trace.outcome, outcome, "{trace}");
     }
 }
@@ -412,7 +414,8 @@ fn bound_portals_turn_away_whom_they_have_heard() {
         ]);
         world(objects)
     };
-    let ask = |world: &TestCluster, from: &str, to: &str| ask(world, BOUND, from, to).outcome;
+    let ask =
+        |world: &TestCluster, from: &str, to: &str| ask(world, BIND_PORTALS, from, to).outcome;
     let few = balanced(json!(["192.0.2.0/28"]));
     assert_eq!(ask(&few, "192.0.2.9", "203.0.113.1:80"), Outcome::Delivered);
     assert_eq!(ask(&few, "192.0.2.77", "203.0.113.1:80"), Outcome::Refused);
@@ -436,7 +439,7 @@ fn bound_portals_cannot_tell_pods_by_their_interface() {
     for object in web(json!({"externalTrafficPolicy": "Local", "externalIPs": ["203.0.113.1"]})) {
         world.apply(object);
     }
-    for (mode, policy) in [(NFT, "Cluster"), (BOUND, "Local")] {
+    for (mode, policy) in [(NFTABLES, "Cluster"), (BIND_PORTALS, "Local")] {
         let trace = ask(&world, mode, "10.244.1.20", "203.0.113.1:80");
         assert_eq!(trace.packet.place, Place::LocalPod, "{trace}");
         let service = trace.service.as_ref().unwrap();
@@ -452,7 +455,10 @@ fn bound_portals_masquerade_nothing_that_passes_by() {
         egress_except: Some(vec![pods]),
         ..settings()
     });
-    for (mode, masquerade) in [(NFT, Masquerade::Egress), (BOUND, Masquerade::None)] {
+    for (mode, masquerade) in [
+        (NFTABLES, Masquerade::Egress),
+        (BIND_PORTALS, Masquerade::None),
+    ] {
         let trace = ask(&world, mode, "10.244.1.30", "192.0.2.9:80");
         assert_eq!(trace.masquerade, masquerade, "{trace}");
     }
@@ -465,10 +471,10 @@ fn modes_differ_in_ports_that_no_service_has() {
     ));
     let ask = |mode, to: &str| ask(&world, mode, "10.244.1.30", to).cause;
     for (mode, cluster_ip, external_ip) in [
-        (NFT, Cause::NoSuchPort, Cause::Unknown),
+        (NFTABLES, Cause::NoSuchPort, Cause::Unknown),
         (IPTABLES, Cause::Unknown, Cause::Unknown),
-        (TraceMode::Ipvs, Cause::NoSuchPort, Cause::NoSuchPort),
-        (BOUND, Cause::NoSuchPort, Cause::NoSuchPort),
+        (IPVS, Cause::NoSuchPort, Cause::NoSuchPort),
+        (BIND_PORTALS, Cause::NoSuchPort, Cause::NoSuchPort),
     ] {
         assert_eq!(ask(mode, "10.96.0.10:81"), cluster_ip, "{mode:?}");
         assert_eq!(ask(mode, "203.0.113.1:81"), external_ip, "{mode:?}");
@@ -481,7 +487,7 @@ fn modes_differ_in_ports_that_no_service_has() {
 fn the_shape_of_the_json_stays() {
     let trace = ask(
         &world(web(json!({}))),
-        NFT,
+        NFTABLES,
         "192.0.2.9",
         "198.51.100.10:30080",
     );

@@ -1,4 +1,4 @@
-//! A trace as text, for somebody who was woken up by it: what happens first, then why.
+//! A trace as text, for people on call: what happens first, then why.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -42,7 +42,7 @@ impl Display for Trace {
                 format_args!(
                     "{} ({} mode)",
                     service.frontend.in_words(),
-                    self.mode.name()
+                    self.profile.mode
                 ),
             )?;
             line(

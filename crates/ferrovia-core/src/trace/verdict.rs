@@ -26,10 +26,11 @@ impl Tracer<'_> {
             }
         };
         let has_local = !found.port.local.is_empty();
-        if stated == TrafficPolicy::Local && self.ground.mode.holds_insiders_to_local(has_local) {
+        let applies = has_local && self.context.profile.local_policy_applies_to_insiders;
+        if stated == TrafficPolicy::Local && applies {
             let because = format!(
                 "externalTrafficPolicy is Local, which in {} mode holds for {inside} too",
-                self.ground.mode.name()
+                self.context.profile.mode
             );
             return (stated, because);
         }
@@ -48,7 +49,8 @@ impl Tracer<'_> {
         let is_restricted = found.is_load_balancer() && !ranges.is_empty();
         let checked = is_restricted
             && self.carries(found)
-            && (found.port.any_endpoints || self.ground.mode.checks_ranges_first());
+            && (found.port.any_endpoints
+                || self.context.profile.checks_source_ranges_without_endpoints);
         (checked && !self.is_in(ranges)).then(|| {
             let listed: Vec<String> = ranges.iter().map(ToString::to_string).collect();
             let because = format!(
@@ -62,7 +64,7 @@ impl Tracer<'_> {
 
     /// The sender is in one of a load balancer's ranges.
     fn is_in(&self, ranges: &[IpNet]) -> bool {
-        if self.is_from_node() && self.ground.mode.calls_from_services_address() {
+        if self.is_from_node() && self.context.profile.node_sends_from_service_address {
             let to = IpNet::from(self.packet.destination);
             let mut own = self.desired.node.addresses.iter();
             ranges.contains(&to) || own.any(|ip| ranges.iter().any(|net| net.contains(ip)))
@@ -71,10 +73,10 @@ impl Tracer<'_> {
         }
     }
 
-    /// What becomes of a packet that is for a service port, but not from its sender.
+    /// The outcome for a packet to a service port that its sender may not use.
     fn turned_away(&self) -> Outcome {
         let is_stream = self.packet.protocol == Protocol::Tcp;
-        if is_stream && self.ground.mode.tells_after_accepting() {
+        if is_stream && self.context.profile.checks_clients_after_accepting {
             Outcome::Refused
         } else {
             Outcome::Dropped
@@ -93,7 +95,7 @@ impl Tracer<'_> {
         if port.any_endpoints && !self.carries(found) {
             let because = format!(
                 "in {} mode a proxy takes what comes to {}, and it cannot carry {}",
-                self.ground.mode.name(),
+                self.context.profile.mode,
                 self.packet.destination,
                 port.protocol()
             );
@@ -108,7 +110,7 @@ impl Tracer<'_> {
                 Cause::NotCovered,
                 format!(
                     "{key} has no endpoint for this packet, but {} mode refuses nothing that the node itself sends to external addresses: it leaves by the routes",
-                    self.ground.mode.name()
+                    self.context.profile.mode
                 ),
             ),
             Some(RefusalAction::Reject) => {
@@ -120,8 +122,8 @@ impl Tracer<'_> {
                 self.answer(outcome, Cause::NoEndpoints, because)
             }
             Some(RefusalAction::Drop) => {
-                // Somebody listens there for those inside.
-                let is_gated = self.ground.mode.tells_after_accepting()
+                // A proxy listens there for clients inside the cluster.
+                let is_gated = self.context.profile.checks_clients_after_accepting
                     && !found.frontend.is_internal()
                     && !found.refused_only
                     && self.carries(found);
@@ -141,14 +143,14 @@ impl Tracer<'_> {
         }
     }
 
-    /// What no proxy listens for here is refused by the kernel itself.
+    /// The kernel itself refuses packets to ports on which no proxy listens.
     fn only_listens(&self) -> bool {
-        self.ground.mode.only_listens(self.packet.destination)
+        self.context.profile.only_listens(self.packet.destination)
     }
 
     pub(super) fn carries(&self, found: &Found<'_>) -> bool {
         let to = self.packet.destination;
-        self.ground.mode.carries(found.port.protocol(), to)
+        self.context.profile.supports(found.port.protocol(), to)
     }
 
     fn delivered(
@@ -159,7 +161,7 @@ impl Tracer<'_> {
     ) -> Trace {
         let count = port.endpoints(policy).len();
         let plural = if count == 1 { "endpoint" } else { "endpoints" };
-        // A list holds either ready endpoints or, for want of those, draining ones.
+        // A list has either ready endpoints or, if there are none, draining ones.
         let draining = explained.is_some_and(|explained| {
             let mut standings = explained.endpoints.iter().map(|e| e.selection(policy));
             standings.any(|standing| standing == EndpointSelection::Draining)
@@ -176,7 +178,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// What the node itself sends to external addresses passes some modes' refusals by, unless it comes back in by loopback.
+    /// In some modes packets of the node itself to external addresses are not rejected, unless they come back in through loopback.
     fn is_refusal_covered(&self, found: &Found<'_>) -> bool {
         let dropped_early = self.desired.node.no_endpoints == NoEndpoints::Drop
             && found.port.refusal(found.frontend) == Some(RefusalAction::Reject);
@@ -184,14 +186,14 @@ impl Tracer<'_> {
             || self.is_local()
             || !self.is_from_node()
             || dropped_early
-            || self.ground.mode.refuses_on_the_way_out()
+            || self.context.profile.rejects_node_to_external
     }
 
     pub(super) fn algorithm(&self, port: &ServicePort) -> &'static str {
-        let mode = self.ground.mode;
+        let profile = &self.context.profile;
         let is_hashed = match port.affinity {
-            Some(_) => mode.hashes_new_clients(),
-            None => port.algorithm == Algorithm::SourceHash && mode.hashes_sources(),
+            Some(_) => profile.affinity_hashes_new_clients,
+            None => port.algorithm == Algorithm::SourceHash && profile.supports_source_hash,
         };
         if is_hashed { "source-hash" } else { "random" }
     }

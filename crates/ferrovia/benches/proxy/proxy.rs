@@ -6,7 +6,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use ferrovia::mode::{Installed, Listen, Mode, Watcher};
+use ferrovia::mode::{InstallContext, Installed, Listen, Mode as _, NftablesMode, Watcher};
 use ferrovia::sync::Engine;
 use ferrovia_core::desired::{LocalSetting, NodePortSetting, NodeSettings};
 use ferrovia_core::family::Family;
@@ -38,8 +38,8 @@ impl Proxy {
         ferrovia_host::memory::keep_small();
         let Installed {
             backends, listen, ..
-        } = Mode::Nftables
-            .install(true)
+        } = NftablesMode::default()
+            .install(&InstallContext::default())
             .map_err(anyhow::Error::from_boxed)?;
         let mut engine = Engine::new(settings()?, backends);
         engine.set_addresses(ferrovia_host::addr::local_addresses()?);

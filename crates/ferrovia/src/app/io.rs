@@ -49,12 +49,12 @@ pub(super) struct Io {
 
 impl Io {
     /// Opens the way to the API server, if there is one.
-    pub(super) fn new(config: &Config, mode: &Mode) -> anyhow::Result<Self> {
+    pub(super) fn new(config: &Config, mode: &dyn Mode) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the network thread")?;
-        let metrics = Arc::new(Metrics::new(mode.name(), mode.failures()));
+        let metrics = Arc::new(Metrics::new(mode.name(), mode.failure_metrics()));
         metrics.features(config.gates.iter().map(|gate| Feature {
             name: gate.name,
             stage: gate.stage.label(),
@@ -94,7 +94,7 @@ impl Io {
     pub(super) fn serve(
         &mut self,
         config: &Config,
-        mode: &Mode,
+        mode: &dyn Mode,
         log: LogControl,
     ) -> anyhow::Result<()> {
         let bind = |address| Bind {

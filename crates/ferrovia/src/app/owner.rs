@@ -27,7 +27,7 @@ pub(super) enum Claim {
 
 impl Claim {
     /// Claims the network namespace of this thread. If another process has it, that is an error or a reason to wait, as the configuration says.
-    pub(super) fn make(config: &Config, mode: &Mode) -> anyhow::Result<Self> {
+    pub(super) fn make(config: &Config, mode: &dyn Mode) -> anyhow::Result<Self> {
         let me = describe(&format!("mode {}", mode.name()));
         match owner::claim(&me) {
             Ok(Ok(ownership)) => Ok(Self::Ours(Some(ownership))),
@@ -73,7 +73,7 @@ impl Claim {
 }
 
 /// The same for a process that has nothing else to do meanwhile.
-pub(super) fn claim_or_wait(config: &Config, mode: &Mode) -> anyhow::Result<Option<Ownership>> {
+pub(super) fn claim_or_wait(config: &Config, mode: &dyn Mode) -> anyhow::Result<Option<Ownership>> {
     Ok(match Claim::make(config, mode)? {
         Claim::Ours(ownership) => ownership,
         Claim::Waiting(me) => Some(wait(&me)),

@@ -12,11 +12,11 @@ use jiff::Timestamp;
 
 use super::authors::Authors;
 use crate::conntrack::worker::{Cleaner, Syncing};
+use crate::mode::DynamicSets;
 use crate::serve::admin::History;
 use crate::serve::health::{Health, Moment, NodeState};
 use crate::serve::http::{ServiceChecks, WantedChecks};
 use crate::serve::metrics::{Metrics, Traffic};
-use crate::sweep::Sweeper;
 use crate::sync::{Engine, Observer, Outcome, Received, SyncKind};
 
 /// Checks that have to hold before the first write.
@@ -30,7 +30,7 @@ pub(super) struct Reporter {
     pub(super) health: Arc<Health>,
     pub(super) checks: ServiceChecks,
     pub(super) cleaner: Cleaner,
-    pub(super) sweeper: Option<Sweeper>,
+    pub(super) dynamic_sets: Option<DynamicSets>,
     /// Done once, before the first write.
     pub(super) preflight: Option<Preflight>,
     /// Done once, when all rules are in force.
@@ -90,8 +90,8 @@ impl Observer for Reporter {
             if let Some(cleanup) = &outcome.cleanup {
                 self.cleaner.submit(cleanup.clone());
             }
-            if let (Some(sweeper), Some(departed)) = (&self.sweeper, &outcome.departed) {
-                sweeper.submit(outcome.family, departed.clone());
+            if let (Some(sets), Some(departed)) = (&self.dynamic_sets, &outcome.departed) {
+                sets.submit(outcome.family, departed.clone());
             }
         }
         self.syncing = None;

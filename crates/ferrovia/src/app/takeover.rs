@@ -70,9 +70,9 @@ fn remove_with_pauses(
     let mut pause = FIRST_PAUSE;
     for attempt in 1..=attempts {
         let error = match take_over(connections) {
-            Ok(taken_over) => {
-                taken_over.log();
-                return warn_of_left(&taken_over.left, notices);
+            Ok(removed) => {
+                removed.log();
+                return warn_of_left(&removed.needs_tools, notices);
             }
             Err(error) => error,
         };
@@ -92,7 +92,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::mode::TakenOver;
+    use crate::mode::Removed;
 
     /// How often it is tried, and with which pauses, if it succeeds at this attempt.
     fn tried(succeeds_at: u32, attempts: u32) -> (u32, Vec<Duration>) {
@@ -100,7 +100,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let take_over = move |_| {
             if counted.fetch_add(1, Ordering::Relaxed) + 1 == succeeds_at {
-                Ok(TakenOver::default())
+                Ok(Removed::default())
             } else {
                 Err("the lock is held".into())
             }

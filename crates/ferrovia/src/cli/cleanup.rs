@@ -6,7 +6,7 @@ use ferrovia_host::owner::Ownership;
 
 use super::output::print;
 use crate::app::owner;
-use crate::mode::{self, RemovedAll};
+use crate::mode::{self, Removed};
 
 const WHY_FOREIGN_STAYS: &str = "\
 these iptables chains have no mark of Ferrovia, so a kube-proxy wrote them, or an older Ferrovia; \
@@ -48,15 +48,15 @@ fn claim() -> anyhow::Result<Option<Ownership>> {
     }
 }
 
-fn report(done: &RemovedAll) -> anyhow::Result<()> {
-    let (in_use, proxy) = done.in_use.clone().unwrap_or_default();
+fn report(done: &Removed) -> anyhow::Result<()> {
+    let proxy = done.in_use_by.as_deref().unwrap_or_default();
     let why_in_use =
         format!("these iptables chains are in use by a kube-proxy that runs here: {proxy}\n");
     for what in &done.removed {
         print(format_args!("removed {what}\n"))?;
     }
     for (left, why) in [
-        (&in_use, why_in_use.as_str()),
+        (&done.in_use, why_in_use.as_str()),
         (&done.foreign, WHY_FOREIGN_STAYS),
         (&done.needs_tools, WHY_LEGACY_STAYS),
     ] {
@@ -67,7 +67,7 @@ fn report(done: &RemovedAll) -> anyhow::Result<()> {
             print(why)?;
         }
     }
-    let left = [&in_use, &done.foreign, &done.needs_tools];
+    let left = [&done.in_use, &done.foreign, &done.needs_tools];
     if done.removed.is_empty() && left.iter().all(|left| left.is_empty()) {
         print("nothing to remove in this network namespace\n")?;
     }

@@ -2,13 +2,11 @@
 
 use anyhow::ensure;
 use clap::Args;
-use ferrovia_core::family::Family;
-use ferrovia_host::nft::Nft;
 
 use super::output::print;
-use crate::inspect::counters::report::read;
+use crate::mode;
 
-const NO_TABLE: &str = "the nftables mode, whose rules count, has no table in this network namespace; in other modes ask the daemon, with `ferrovia top --once`";
+const NOT_COUNTED: &str = "the nftables mode, whose rules count, has no table in this network namespace; in other modes ask the daemon, with `ferrovia top --once`";
 
 /// Flags of `ferrovia counters`.
 #[derive(Debug, Args)]
@@ -19,13 +17,14 @@ pub(super) struct CountersArgs {
 }
 
 pub(super) fn counters(args: &CountersArgs) -> anyhow::Result<()> {
-    let mut nft = Nft::open()?;
-    let mut has_table = false;
-    for family in Family::ALL {
-        let report = read(&mut nft, family)?;
-        has_table |= report.has_table;
-        print(report.of(args.service.as_deref()))?;
+    let mut found = false;
+    for mode in mode::ALL {
+        let report = mode.counter_report(args.service.as_deref());
+        if let Some(report) = report.map_err(anyhow::Error::from_boxed)? {
+            found = true;
+            print(report)?;
+        }
     }
-    ensure!(has_table, NO_TABLE);
+    ensure!(found, NOT_COUNTED);
     Ok(())
 }

@@ -3,17 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ferrovia_core::desired::Builder;
 use ferrovia_core::family::Family;
 
 use super::objects::{SourceFlags, WHERE, read};
 use super::output::{Format, print};
-use crate::config::ModeName;
 use crate::inspect::migrate::text::Text;
-use crate::inspect::migrate::{From, Node, changes, gather, steps, to_json};
+use crate::inspect::migrate::{Node, OldMode, changes, gather, steps, to_json};
+use crate::mode;
 
-/// What the program ends with if something changes, and if it cannot tell.
+/// The exit codes if something changes, and if that could not be determined.
 const CHANGES: u8 = 1;
 const TROUBLE: u8 = 2;
 
@@ -21,12 +22,12 @@ const TROUBLE: u8 = 2;
 #[derive(Debug, Args)]
 pub(super) struct MigrateArgs {
     /// The mode that the node is in
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", value_parser = old_mode())]
     from: OldMode,
 
     /// The mode to change to
-    #[arg(long, value_name = "MODE", default_value = "nftables")]
-    to: NewMode,
+    #[arg(long, value_name = "MODE", default_value = mode::DEFAULT.name(), value_parser = new_mode())]
+    to: String,
 
     /// List the Services and settings that would behave differently; without it, the steps are printed
     #[arg(long)]
@@ -44,35 +45,31 @@ pub(super) struct MigrateArgs {
     output: Format,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OldMode {
-    Iptables,
-    Ipvs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum NewMode {
-    Nftables,
-}
-
-/// Says what would change, or how to switch.
+/// Prints what would change, or how to switch.
 pub(super) fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
-    let (from, old) = match args.from {
-        OldMode::Iptables => (From::Iptables, ModeName::Iptables),
-        OldMode::Ipvs => (From::Ipvs, ModeName::Ipvs),
-    };
-    let NewMode::Nftables = args.to;
     if !args.check {
-        print(steps::steps(from))?;
+        print(steps::steps(args.from))?;
         return Ok(ExitCode::SUCCESS);
     }
-    check(args, from, old).or_else(|error| {
+    check(args, args.from).or_else(|error| {
         eprintln!("ferrovia: {error:#}");
         Ok(ExitCode::from(TROUBLE))
     })
 }
 
-fn check(args: &MigrateArgs, from: From, mode: ModeName) -> anyhow::Result<ExitCode> {
+fn old_mode() -> impl TypedValueParser<Value = OldMode> {
+    let names = OldMode::all().map(OldMode::name);
+    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(|name| {
+        let mode = mode::find(&name).and_then(OldMode::of);
+        mode.ok_or("it cannot be left")
+    })
+}
+
+fn new_mode() -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new([mode::DEFAULT.name()])
+}
+
+fn check(args: &MigrateArgs, from: OldMode) -> anyhow::Result<ExitCode> {
     if !args.source.is_known() {
         bail!("where are the objects? {WHERE}");
     }
@@ -80,7 +77,7 @@ fn check(args: &MigrateArgs, from: From, mode: ModeName) -> anyhow::Result<ExitC
         let node_name = args.node_name.as_deref();
         args.source.configuration(node_name, Vec::new(), Some(mode))
     };
-    let (old, new) = (configuration(mode)?, configuration(ModeName::Nftables)?);
+    let (old, new) = (configuration(from.mode)?, configuration(mode::DEFAULT)?);
     let mut store = read(&old)?.checked()?;
     let mut touched = store.take_touched();
     touched.node = true;

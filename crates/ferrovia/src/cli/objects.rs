@@ -14,15 +14,15 @@ use clap::{Args, ValueEnum};
 use ferrovia_core::desired::{Builder, Desired};
 use ferrovia_core::family::Family;
 use ferrovia_core::store::Store;
-use ferrovia_core::trace::{Ground, TraceMode};
+use ferrovia_core::trace::TraceContext;
 
 pub(super) use self::read::{Read, read, read_about};
 pub(super) use self::source::{SourceFlags, WHERE};
 use super::flags::ShapeFlags;
-use crate::config::{ADMIN_SOCKET, Config, ModeName};
+use crate::config::{ADMIN_SOCKET, Config};
 use crate::inspect::query::diff::Kernel;
 use crate::inspect::query::{Question, Relevance};
-use crate::mode::{Mode, trace_mode};
+use crate::mode::{self, Mode, ModeRef};
 use crate::serve::admin::client::Client;
 
 /// Which objects to use, for which node and mode; or which daemon to ask.
@@ -36,7 +36,7 @@ pub(super) struct ObjectFlags {
 
     /// Mode that programs the kernel [default: the configuration's, or nftables]
     #[arg(long, value_name = "MODE", alias = "proxy-mode")]
-    mode: Option<ModeName>,
+    mode: Option<ModeRef>,
 
     /// An address of the node that is asked about, instead of this machine's; may be given several times
     #[arg(long, value_name = "IP")]
@@ -47,9 +47,9 @@ pub(super) struct ObjectFlags {
     admin_socket: Option<PathBuf>,
 }
 
-impl ValueEnum for ModeName {
+impl ValueEnum for ModeRef {
     fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
+        mode::by_name()
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -100,7 +100,6 @@ pub(super) struct Loaded {
     pub(super) addresses: Vec<IpAddr>,
     /// How this machine is looked at.
     pub(super) kernel: Kernel,
-    trace: TraceMode,
     /// What people should know about the objects.
     warnings: Vec<String>,
     /// All objects could be read.
@@ -115,21 +114,21 @@ impl Loaded {
         self.warnings.iter().for_each(|line| eprintln!("{line}"));
     }
 
-    pub(super) fn mode(&self) -> &Mode {
-        &self.kernel.mode
+    pub(super) fn mode(&self) -> &dyn Mode {
+        &*self.kernel.mode
     }
 
     pub(super) fn desired(&self, family: Family) -> &Desired {
         self.builder.desired(family)
     }
 
-    /// What traces are drawn from.
-    pub(super) fn ground(&self) -> Ground<'_> {
-        Ground {
+    /// The state that packets are traced through.
+    pub(super) fn trace_context(&self) -> TraceContext<'_> {
+        TraceContext {
             builder: &self.builder,
             store: &self.store,
             addresses: &self.addresses,
-            mode: self.trace,
+            profile: self.mode().trace_profile(),
         }
     }
 }
@@ -208,12 +207,11 @@ impl ObjectFlags {
         let update = builder.update(&store, touched, &addresses);
         let told = update.warnings.iter();
         warnings.extend(told.map(|warning| format!("warning: {warning}")));
-        let mode = Mode::choose(config);
+        let mode = mode::choose(config);
         Ok(Loaded {
             store,
             builder,
             addresses,
-            trace: trace_mode(&mode, config),
             kernel: Kernel {
                 mode,
                 counters: config.counters,
@@ -229,7 +227,7 @@ impl ObjectFlags {
         let node_name = self.shape.node_name();
         let settings = self.shape.as_typed();
         let mut config = source.configuration(node_name, settings, self.mode)?;
-        config.mode = config.mode.or(Some(ModeName::Nftables));
+        config.mode = config.mode.or(Some(mode::DEFAULT));
         Ok(config)
     }
 

@@ -60,7 +60,7 @@ fn plans(
         return Ok(Plans::whole(loaded.mode(), desired));
     };
     if loaded.store.service(service).is_none() {
-        return Err(unknown_service(&loaded.ground(), service).into());
+        return Err(unknown_service(&loaded.trace_context(), service).into());
     }
     let alone: Vec<_> = desired.map(|desired| alone(desired, service)).collect();
     Ok(Plans::of_service(loaded.mode(), &alone))

@@ -82,9 +82,9 @@ fn in_short(args: &TraceArgs, question: &Question) -> anyhow::Result<Option<(Loa
     let Some(loaded) = args.objects.load_about(question)? else {
         return Ok(None);
     };
-    let ground = loaded.ground();
-    let packet = question.packet(&ground).ok();
-    let trace = packet.map(|packet| follow(&ground, &packet));
+    let context = loaded.trace_context();
+    let packet = question.packet(&context).ok();
+    let trace = packet.map(|packet| follow(&context, &packet));
     // Whatever names a Service was not missed. That there is none is not believed before all has been read.
     let trace = trace.filter(|trace| trace.service.is_some() || trace.cause == Cause::NoSuchPort);
     Ok(trace.map(|trace| (loaded, trace)))
@@ -95,8 +95,8 @@ fn work_out(args: &TraceArgs, question: &Question) -> anyhow::Result<Outcome> {
         Some(found) => found,
         None => {
             let loaded = args.objects.load()?;
-            let ground = loaded.ground();
-            let trace = follow(&ground, &question.packet(&ground)?);
+            let context = loaded.trace_context();
+            let trace = follow(&context, &question.packet(&context)?);
             (loaded, trace)
         }
     };

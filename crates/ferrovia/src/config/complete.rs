@@ -10,7 +10,8 @@ use super::duration::GoDuration;
 use super::file::Document;
 use super::flags::Typed;
 use super::validate::FieldError;
-use super::{Config, ConfigError, ConfigFile, ModeName, Remark};
+use super::{Config, ConfigError, ConfigFile, Remark};
+use crate::mode::ModeRef;
 
 impl Config {
     /// What the flags mean, with the file they name.
@@ -19,7 +20,7 @@ impl Config {
     }
 
     /// The same, as if this mode were set.
-    pub fn load_in(mut typed: Typed, mode: Option<ModeName>) -> Result<Self, ConfigError> {
+    pub fn load_in(mut typed: Typed, mode: Option<ModeRef>) -> Result<Self, ConfigError> {
         let mut remarks = Vec::new();
         let set_mode = |document: &mut Document| {
             if let Some(mode) = mode {
@@ -95,12 +96,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Without a file, flags over defaults. Most flags have set their field already.
 fn fold_flags(typed: &mut Typed) -> Result<(), ConfigError> {
-    let is_ipvs = typed.document.mode == "ipvs";
-    let periods = if is_ipvs {
-        typed.ipvs_periods
-    } else {
-        typed.iptables_periods
-    };
+    let periods = (typed.document.section().period_flags)(typed);
     if let Some(period) = periods.sync {
         *typed.document.sync_period_mut() = period;
     }

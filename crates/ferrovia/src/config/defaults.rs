@@ -79,8 +79,9 @@ pub(super) fn apply(document: &mut Document) {
 pub(super) fn apply_for_platform(document: &mut Document) {
     fill_text(&mut document.detect_local_mode, "ClusterCIDR");
     let without_kubernetes = document.mode.is_empty() && !document.ferrovia.manifests.is_empty();
+    let is_primary = document.section().defaults_to_primary_addresses;
     let addresses = document.node_port_addresses.get_or_insert_default();
-    if addresses.is_empty() && (document.mode == "nftables" || without_kubernetes) {
+    if addresses.is_empty() && (is_primary || without_kubernetes) {
         addresses.push("primary".to_owned());
     }
     if addresses.is_empty() {

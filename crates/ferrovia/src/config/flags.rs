@@ -33,9 +33,9 @@ pub struct Typed {
     pub(super) healthz_port: Option<i32>,
     pub(super) metrics_port: Option<i32>,
     /// `--iptables-sync-period` and its like, which hold in every mode but ipvs.
-    pub(super) iptables_periods: Periods,
+    pub(crate) iptables_periods: Periods,
     /// Those of ipvs.
-    pub(super) ipvs_periods: Periods,
+    pub(crate) ipvs_periods: Periods,
     /// Our own, which hold in every mode.
     pub(super) periods: Periods,
     /// For whichever mode is used.
@@ -48,7 +48,7 @@ pub struct Typed {
 
 /// Two periods, where given.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Periods {
+pub struct Periods {
     pub(super) sync: Option<GoDuration>,
     pub(super) min: Option<GoDuration>,
 }

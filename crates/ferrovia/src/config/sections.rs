@@ -1,98 +1,51 @@
-//! Three modes have a section each, but there is one sync period. Which section it is read from and written to depends on the mode; in the other
-//! sections it means nothing and is cleared, so that nobody reads it in a dump and believes it.
+//! Modes have a section each, but there is one sync period. Which section it is read from and written to depends on the mode
+//! ([`ConfigSection`]); in the other sections it has no effect and is cleared, so that a dump does not show it.
 
 use super::duration::GoDuration;
 use super::file::Document;
-
-/// Which section counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Section {
-    Iptables,
-    Ipvs,
-    Nftables,
-}
+use crate::mode::{self, ConfigSection};
 
 impl Document {
-    /// An empty mode reads the section of the mode that kube-proxy takes it for.
-    fn section(&self) -> Section {
-        match self.mode.as_str() {
-            "ipvs" => Section::Ipvs,
-            "nftables" => Section::Nftables,
-            _ => Section::Iptables,
-        }
-    }
-
-    /// The name of the section the periods are in.
-    pub(super) fn section_name(&self) -> &'static str {
-        match self.section() {
-            Section::Iptables => "iptables",
-            Section::Ipvs => "ipvs",
-            Section::Nftables => "nftables",
-        }
+    /// The section of the mode. Without a mode it is that of the mode which kube-proxy uses then.
+    pub(super) fn section(&self) -> &'static ConfigSection {
+        mode::find(&self.mode)
+            .unwrap_or(mode::KUBE_PROXY_DEFAULT)
+            .config_section()
     }
 
     /// How often rules are checked.
     pub(super) fn sync_period_mut(&mut self) -> &mut GoDuration {
-        match self.section() {
-            Section::Iptables => &mut self.iptables.sync_period,
-            Section::Ipvs => &mut self.ipvs.sync_period,
-            Section::Nftables => &mut self.nftables.sync_period,
-        }
+        (self.section().sync_period)(self)
     }
 
     /// The least time between two writes.
     pub(super) fn min_sync_period_mut(&mut self) -> &mut GoDuration {
-        match self.section() {
-            Section::Iptables => &mut self.iptables.min_sync_period,
-            Section::Ipvs => &mut self.ipvs.min_sync_period,
-            Section::Nftables => &mut self.nftables.min_sync_period,
-        }
+        (self.section().min_sync_period)(self)
     }
 
-    /// Masquerade everything to cluster IPs. The ipvs mode has no such field of its own.
+    /// Masquerade everything to cluster IPs.
     pub(super) fn masquerade_all_mut(&mut self) -> &mut bool {
-        match self.section() {
-            Section::Iptables | Section::Ipvs => &mut self.iptables.masquerade_all,
-            Section::Nftables => &mut self.nftables.masquerade_all,
-        }
+        (self.section().masquerade_all)(self)
     }
 
-    /// The same, to be read.
-    pub(super) fn masquerade_all(&self) -> bool {
-        match self.section() {
-            Section::Iptables | Section::Ipvs => self.iptables.masquerade_all,
-            Section::Nftables => self.nftables.masquerade_all,
-        }
-    }
-
-    /// The masquerade bit. The ipvs mode has no such field of its own.
+    /// The bit of the packet mark that asks for masquerading.
     pub(super) fn masquerade_bit(&self) -> Option<i32> {
-        match self.section() {
-            Section::Iptables | Section::Ipvs => self.iptables.masquerade_bit,
-            Section::Nftables => self.nftables.masquerade_bit,
-        }
+        (self.section().masquerade_bit)(self)
     }
 
-    /// Clears what does not count in the mode there is.
+    /// Clears what has no effect in the mode there is.
     pub(super) fn clear_other_sections(&mut self) {
         let (sync_period, min_sync_period, masquerade_all) = (
             std::mem::take(self.sync_period_mut()),
             std::mem::take(self.min_sync_period_mut()),
             std::mem::take(self.masquerade_all_mut()),
         );
-        for period in [
-            &mut self.iptables.sync_period,
-            &mut self.iptables.min_sync_period,
-            &mut self.ipvs.sync_period,
-            &mut self.ipvs.min_sync_period,
-            &mut self.nftables.sync_period,
-            &mut self.nftables.min_sync_period,
-        ] {
-            *period = GoDuration::ZERO;
+        for section in mode::ALL.map(|mode| mode.config_section()) {
+            *(section.sync_period)(self) = GoDuration::ZERO;
+            *(section.min_sync_period)(self) = GoDuration::ZERO;
+            *(section.masquerade_all)(self) = false;
         }
-        self.iptables.masquerade_all = false;
-        self.nftables.masquerade_all = false;
-        if self.mode != "userspace" {
+        if !self.section().uses_port_range {
             self.port_range.clear();
         }
         *self.sync_period_mut() = sync_period;

@@ -1,5 +1,6 @@
 //! The completed document as values: the last step to a [`Config`].
 
+use std::iter;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,11 +16,9 @@ use super::file::Document;
 use super::flags::Typed;
 use super::gates::FeatureGates;
 use super::validate::Checks;
-use super::{
-    Action, Config, ConfigError, ConfigFile, IpvsSettings, ModeName, Remark, Source,
-    UserspaceSettings, WhenOwned, logs,
-};
+use super::{Action, Config, ConfigError, ConfigFile, Remark, Source, WhenOwned, logs};
 use crate::conntrack::limits::ConntrackSettings;
+use crate::mode::{self, ModeRef, ModeSettings};
 use crate::source::kube::{ApiAccess, Encoding};
 use crate::sync::Pace;
 
@@ -40,8 +39,9 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let mut checks = Checks::default();
         let gates = checks.gates(&typed.document.feature_gates);
-        let mode = mode(&mut checks, &typed.document.mode);
+        let mode = configured_mode(&mut checks, &typed.document.mode);
         let pace = pace(&mut checks, &mut typed.document, &mut remarks);
+        let masquerade_all = *typed.document.masquerade_all_mut();
         let document = &typed.document;
         masquerade_bits(&mut checks, document);
         let bind_address = checks.bind_address("bindAddress", &document.bind_address);
@@ -57,7 +57,7 @@ impl Config {
             }),
             egress_except: egress_except(&mut checks, document, &local),
             local,
-            masquerade_all: document.masquerade_all(),
+            masquerade_all,
             masquerade_bit: document
                 .masquerade_bit()
                 .and_then(|bit| u8::try_from(bit).ok())
@@ -96,8 +96,7 @@ impl Config {
             conntrack: conntrack(&mut checks, document),
             log: logs::settings(&mut checks, &document.logging, &gates, &typed),
             localhost_node_ports: document.iptables.localhost_node_ports.unwrap_or(true),
-            ipvs: ipvs(&mut checks, document, mode),
-            userspace: UserspaceSettings::of(&mut checks, document),
+            modes: ModeSettings::of(&mut checks, document),
             gates,
             document: serde_json::to_value(document).unwrap_or_default(),
             flags: typed.values(),
@@ -162,9 +161,11 @@ fn source(checks: &mut Checks, document: &Document, master: &str) -> Source {
     })
 }
 
-fn mode(checks: &mut Checks, name: &str) -> Option<ModeName> {
-    let modes = ModeName::ALL.map(|mode| (mode.name(), Some(mode)));
-    let words = [&[("", None)], &modes[..]].concat();
+fn configured_mode(checks: &mut Checks, name: &str) -> Option<ModeRef> {
+    let modes = mode::by_name()
+        .iter()
+        .map(|mode| (mode.name(), Some(*mode)));
+    let words: Vec<_> = [("", None)].into_iter().chain(modes).collect();
     checks.word("mode", name, &words).flatten()
 }
 
@@ -183,7 +184,7 @@ fn node_name(checks: &mut Checks, given: &str) -> Result<String, ConfigError> {
 }
 
 fn pace(checks: &mut Checks, document: &mut Document, remarks: &mut Vec<Remark>) -> Pace {
-    let section = document.section_name();
+    let section = document.section().name;
     let (sync, min) = (*document.sync_period_mut(), *document.min_sync_period_mut());
     let field = format!("{section}.syncPeriod");
     let min_field = format!("{section}.minSyncPeriod");
@@ -205,17 +206,18 @@ fn pace(checks: &mut Checks, document: &mut Document, remarks: &mut Vec<Remark>)
     }
 }
 
-/// The iptables bit is checked in every mode, as kube-proxy does.
+/// The bit of the mode that kube-proxy defaults to is checked in every mode, as kube-proxy does.
 fn masquerade_bits(checks: &mut Checks, document: &Document) {
-    let iptables = document.iptables.masquerade_bit.unwrap_or_default();
-    checks.within("iptables.masqueradeBit", iptables, 0, 31);
-    if document.section_name() == "nftables" {
-        let nftables = document.nftables.masquerade_bit.unwrap_or_default();
-        checks.within("nftables.masqueradeBit", nftables, 0, 31);
+    let default = mode::KUBE_PROXY_DEFAULT.config_section();
+    let used = document.section();
+    let is_another = used.masquerade_bit_field != default.masquerade_bit_field;
+    for section in iter::once(default).chain(is_another.then_some(used)) {
+        let bit = (section.masquerade_bit)(document).unwrap_or_default();
+        checks.within(section.masquerade_bit_field, bit, 0, 31);
     }
 }
 
-/// What becomes of packets to Services without endpoints. Only the nftables mode can drop without a mark.
+/// What becomes of packets to Services without endpoints. Some modes need a mark to drop them.
 fn no_endpoints(checks: &mut Checks, document: &Document) -> NoEndpoints {
     let words = [
         ("", NoEndpoints::Reject),
@@ -226,7 +228,7 @@ fn no_endpoints(checks: &mut Checks, document: &Document) -> NoEndpoints {
     let chosen = checks.word(field, &document.ferrovia.no_endpoints, &words);
     let drop_bit = i32::try_from(DROP_MARK.trailing_zeros()).ok();
     if chosen == Some(NoEndpoints::Drop)
-        && document.section_name() != "nftables"
+        && document.section().drops_by_mark
         && document.masquerade_bit() == drop_bit
     {
         checks.forbidden(
@@ -387,33 +389,5 @@ fn conntrack(checks: &mut Checks, document: &Document) -> ConntrackSettings {
         be_liberal: given.tcp_be_liberal,
         udp: checks.time("conntrack.udpTimeout", given.udp_timeout),
         udp_stream: checks.time("conntrack.udpStreamTimeout", given.udp_stream_timeout),
-    }
-}
-
-/// What other modes do not use is not checked, as kube-proxy does not.
-fn ipvs(checks: &mut Checks, document: &Document, mode: Option<ModeName>) -> IpvsSettings {
-    let given = &document.ipvs;
-    let mut unchecked = Checks::default();
-    let checks = if mode == Some(ModeName::Ipvs) {
-        checks
-    } else {
-        &mut unchecked
-    };
-    let scheduler = if given.scheduler.is_empty() {
-        "rr"
-    } else {
-        &given.scheduler
-    };
-    IpvsSettings {
-        scheduler: scheduler.to_owned(),
-        exclude_cidrs: checks.cidrs(
-            "ipvs.excludeCIDRs",
-            given.exclude_cidrs.as_deref().unwrap_or_default(),
-        ),
-        strict_arp: given.strict_arp,
-        local_fallback: document.ferrovia.ipvs.local_fallback,
-        tcp_timeout: some_time(checks.time("ipvs.tcpTimeout", given.tcp_timeout)),
-        tcp_fin_timeout: some_time(checks.time("ipvs.tcpFinTimeout", given.tcp_fin_timeout)),
-        udp_timeout: some_time(checks.time("ipvs.udpTimeout", given.udp_timeout)),
     }
 }

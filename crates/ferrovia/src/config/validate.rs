@@ -31,7 +31,7 @@ impl fmt::Display for FieldError {
 
 /// Collects what is wrong. Every method answers with a value that can be used; if it had to make one up, there is an error.
 #[derive(Debug, Default)]
-pub(super) struct Checks {
+pub(crate) struct Checks {
     errors: Vec<FieldError>,
 }
 
@@ -50,7 +50,7 @@ impl Checks {
         self.add(field, format!("Invalid value: {value}: {why}"));
     }
 
-    pub(super) fn invalid_text(&mut self, field: impl Into<String>, value: &str, why: &str) {
+    pub(crate) fn invalid_text(&mut self, field: impl Into<String>, value: &str, why: &str) {
         let value: String = value.chars().take(100).collect();
         self.add(field, format!("Invalid value: {value:?}: {why}"));
     }
@@ -67,7 +67,7 @@ impl Checks {
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Copy>(
+    pub(crate) fn word<T: Copy>(
         &mut self,
         field: &str,
         value: &str,
@@ -104,7 +104,7 @@ impl Checks {
         })
     }
 
-    pub(super) fn time(&mut self, field: &str, value: GoDuration) -> Duration {
+    pub(crate) fn time(&mut self, field: &str, value: GoDuration) -> Duration {
         value.to_std().unwrap_or_else(|| {
             self.invalid_text(
                 field,
@@ -115,7 +115,7 @@ impl Checks {
         })
     }
 
-    pub(super) fn positive_time(&mut self, field: &str, value: GoDuration) -> Duration {
+    pub(crate) fn positive_time(&mut self, field: &str, value: GoDuration) -> Duration {
         match value.to_std() {
             Some(time) if !time.is_zero() => time,
             _ => {
@@ -158,7 +158,7 @@ impl Checks {
         Some(SocketAddr::new(ip?, port))
     }
 
-    pub(super) fn cidrs(&mut self, field: &str, values: &[String]) -> Vec<IpNet> {
+    pub(crate) fn cidrs(&mut self, field: &str, values: &[String]) -> Vec<IpNet> {
         let mut nets = Vec::new();
         for (position, value) in values.iter().enumerate() {
             match parse_cidr(value) {

@@ -1,6 +1,6 @@
-//! What the kernel counted: connections by service and endpoint, refusals by service. [`report`] is for people, [`totals`] for metrics,
-//! [`kernel`] is where the modes find it.
+//! What the kernel counted: connections by service and endpoint, refusals by service. Each mode reads its own counters ([`Counts`]);
+//! [`Totals`] makes series of them that only grow.
 
-pub mod kernel;
-pub mod report;
-pub mod totals;
+mod totals;
+
+pub use self::totals::{Counted, Counts, Destination, Totals};

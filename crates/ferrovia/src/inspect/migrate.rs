@@ -1,4 +1,4 @@
-//! What would change if this node ran in the nftables mode; `ferrovia migrate`.
+//! What would change if this node ran in the nftables mode, our default; `ferrovia migrate`.
 //!
 //! A pure comparison: the configuration read as the old mode reads it and as the new one does, the Services there are, and what the kernel
 //! shows of their use ([`Evidence`], which `evidence.rs` gathers). Nothing is changed: the switch itself is a start in another mode, and
@@ -6,8 +6,8 @@
 
 mod evidence;
 mod hooks;
-mod services;
-mod settings;
+pub(crate) mod services;
+pub(crate) mod settings;
 pub mod steps;
 pub mod text;
 
@@ -23,38 +23,57 @@ use serde::Serialize;
 pub use evidence::{Evidence, gather};
 
 use crate::config::Config;
+use crate::mode::{self, ModeRef};
 
-/// The mode a node comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
-    /// kube-proxy's iptables mode, or ours.
-    Iptables,
-    /// kube-proxy's ipvs mode, or ours.
-    Ipvs,
+/// What changes for a node that leaves a mode; see [`Mode::migration`](crate::mode::Mode::migration).
+#[derive(Debug)]
+pub struct Migration {
+    /// Services that behave differently.
+    pub services: &'static [fn(&Node<'_>) -> Option<Change>],
+    /// Settings that mean something else, or nothing.
+    pub settings: &'static [fn(&Node<'_>) -> Option<Change>],
+    /// What the new mode removes, as a sentence.
+    pub removed: &'static str,
 }
 
-impl From {
+/// A mode that can be left.
+#[derive(Clone, Copy, Debug)]
+pub struct OldMode {
+    /// The mode.
+    pub mode: ModeRef,
+    migration: &'static Migration,
+}
+
+impl OldMode {
+    /// All of them, in the order of their names.
+    pub fn all() -> impl Iterator<Item = Self> {
+        mode::by_name().iter().filter_map(|mode| Self::of(*mode))
+    }
+
+    /// This mode, if `ferrovia migrate` supports it.
+    pub fn of(mode: ModeRef) -> Option<Self> {
+        let migration = mode.migration()?;
+        Some(Self { mode, migration })
+    }
+
     /// As the configuration spells it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Iptables => "iptables",
-            Self::Ipvs => "ipvs",
-        }
+        self.mode.name()
     }
 }
 
-/// All that is known.
+/// A node, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     /// The mode it comes from.
-    pub from: From,
+    pub from: OldMode,
     /// The configuration as the old mode reads it.
     pub old: &'a Config,
-    /// The same as the nftables mode does.
+    /// The same as the new mode reads it.
     pub new: &'a Config,
     /// Every Service.
     pub services: &'a [Arc<Service>],
-    /// What they amount to on this node, one for each family.
+    /// The desired state of this node, one for each family.
     pub desired: &'a [&'a Desired],
     /// What the kernel shows.
     pub evidence: &'a Evidence,
@@ -78,7 +97,7 @@ pub struct Change {
     pub remedy: String,
 }
 
-/// What would change for whom.
+/// What would change for which Services.
 pub fn changes(node: &Node<'_>) -> Vec<Change> {
     let mut changes = services::changes(node);
     changes.extend(settings::changes(node));
@@ -87,10 +106,10 @@ pub fn changes(node: &Node<'_>) -> Vec<Change> {
 }
 
 /// The answer for programs.
-pub fn to_json(from: From, changes: &[Change]) -> serde_json::Value {
+pub fn to_json(from: OldMode, changes: &[Change]) -> serde_json::Value {
     serde_json::json!({
         "from": from.name(),
-        "to": "nftables",
+        "to": mode::DEFAULT.name(),
         "changes": changes,
     })
 }

@@ -1,27 +1,74 @@
-//! Removing rules: those of a previous proxy once ours are in force, and all of them on a cleanup.
+//! Removing rules: those of other modes and a kube-proxy once ours are in force, and all of them on a cleanup.
 
 use std::time::Duration;
 
-use ferrovia_host::iptables::{self, LeftoversError, RemovedRules, RemovedWith};
+use ferrovia_host::iptables::{self, Backend, IsOurs, LeftoversError, RemovedWith};
+use ferrovia_host::probe;
 use ferrovia_host::survey::processes;
 use ferrovia_host::survey::sockets::{self, owners};
 
-use super::{ipvs, nftables, userspace};
+use super::{ALL, Mode};
 use crate::sync::backend::SyncError;
 
 /// The ports on which every kube-proxy serves health and metrics.
 const KUBE_PROXY_PORTS: [u16; 2] = [10256, 10249];
 
-/// What became of a previous proxy's rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TakenOver {
-    /// What was removed, in words.
-    pub removed: Vec<String>,
-    /// What stays in force, because the tool to remove it is missing.
-    pub left: Vec<String>,
+/// What is to be removed.
+#[derive(Clone, Debug)]
+pub struct Removal {
+    /// How long to wait for connections that end with what is removed.
+    pub patience: Duration,
+    /// Which objects with kube-proxy's names go.
+    pub kube_proxy_names: KubeProxyNames,
 }
 
-impl TakenOver {
+/// Which objects with kube-proxy's names go. Some modes use these names too.
+#[derive(Clone, Debug)]
+pub enum KubeProxyNames {
+    /// All, but for the chains of the mode that takes over.
+    All {
+        /// The chains that stay.
+        except: Option<OwnChains>,
+    },
+    /// Those with our mark beside them.
+    Marked,
+    /// None: this kube-proxy runs here and may have taken them over.
+    InUseBy(String),
+}
+
+impl KubeProxyNames {
+    /// What only a kube-proxy can have written goes too.
+    pub(super) fn includes_kube_proxy(&self) -> bool {
+        matches!(self, Self::All { .. })
+    }
+}
+
+/// The iptables chains of the mode that takes over.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnChains {
+    /// The ruleset they were written to. It must not be detected again: a kubelet that has started since may have named the other one, and our
+    /// chains would be removed as leftovers.
+    pub backend: Backend,
+    /// Which chains, by table and name.
+    pub is_ours: IsOurs,
+}
+
+/// What became of rules that were to be removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// What was removed, in words.
+    pub removed: Vec<String>,
+    /// What stays in force, because only the iptables-legacy tools can remove it, and they are missing.
+    pub needs_tools: Vec<String>,
+    /// What was left, because we did not write it.
+    pub foreign: Vec<String>,
+    /// What was left, because a kube-proxy that runs here may need it.
+    pub in_use: Vec<String>,
+    /// Which kube-proxy that is.
+    pub in_use_by: Option<String>,
+}
+
+impl Removed {
     /// Logs what was removed, as one line; nothing if nothing was.
     pub fn log(&self) {
         if !self.removed.is_empty() {
@@ -30,15 +77,15 @@ impl TakenOver {
     }
 }
 
-/// Steps of a removal, each of which is done whatever became of the others.
-#[derive(Default)]
-pub(super) struct Steps {
-    done: TakenOver,
+/// The steps of a removal. Each is done even if others fail.
+#[derive(Debug, Default)]
+pub struct RemovalSteps {
+    done: Removed,
     failures: Vec<String>,
 }
 
-impl Steps {
-    /// Takes the outcome of a step.
+impl RemovalSteps {
+    /// Adds the outcome of a step.
     pub(super) fn add(&mut self, outcome: Result<Vec<String>, SyncError>) {
         match outcome {
             Ok(removed) => self.done.removed.extend(removed),
@@ -47,17 +94,29 @@ impl Steps {
     }
 
     /// The same for iptables chains.
-    pub(super) fn add_chains(&mut self, outcome: Result<RemovedRules, LeftoversError>) {
+    pub(super) fn add_chains(&mut self, outcome: Result<iptables::RemovedRules, LeftoversError>) {
         let removed = outcome.unwrap_or_else(|error| {
             self.failures.push(error.to_string());
             error.removed
         });
         self.done.removed.extend(in_words(&removed.tools));
-        self.done.left.extend(in_words(&removed.left));
+        self.done.needs_tools.extend(in_words(&removed.left));
+        self.done.foreign.extend(in_words(&removed.foreign));
+    }
+
+    /// The same for iptables chains that were only looked for.
+    pub(super) fn add_in_use(&mut self, outcome: Result<iptables::RemovedRules, LeftoversError>) {
+        match outcome {
+            Ok(found) => {
+                self.done.in_use.extend(in_words(&found.tools));
+                self.done.needs_tools.extend(in_words(&found.left));
+            }
+            Err(error) => self.failures.push(error.to_string()),
+        }
     }
 
     /// What was done, or what failed. What was done is logged then: the next attempt does not find it any more.
-    pub(super) fn end(self) -> Result<TakenOver, SyncError> {
+    fn end(self) -> Result<Removed, SyncError> {
         if self.failures.is_empty() {
             return Ok(self.done);
         }
@@ -66,50 +125,60 @@ impl Steps {
     }
 }
 
-/// What [`remove_all`] did.
-#[derive(Debug, Default)]
-pub struct RemovedAll {
-    /// What was removed, in words.
-    pub removed: Vec<String>,
-    /// What was left, because only the iptables-legacy tools can remove it.
-    pub needs_tools: Vec<String>,
-    /// What was left, because we did not write it.
-    pub foreign: Vec<String>,
-    /// What was left, because a kube-proxy that runs here may need it, and which one that is.
-    pub in_use: Option<(Vec<String>, String)>,
+/// Removes what every other mode and a kube-proxy left, once the rules of `mode` are in force. `chains` are its iptables chains, if it has any.
+pub(super) fn take_over(
+    mode: &dyn Mode,
+    chains: Option<OwnChains>,
+    patience: Duration,
+) -> Result<Removed, SyncError> {
+    let mut steps = RemovalSteps::default();
+    if let Some(chains) = chains {
+        steps.add(mark(chains.backend));
+    }
+    let removal = Removal {
+        patience,
+        kube_proxy_names: KubeProxyNames::All { except: chains },
+    };
+    for other in ALL {
+        if other.name() == mode.name() {
+            mode.remove_own_leftovers(&removal, &mut steps);
+        } else if mode
+            .builds_on()
+            .is_none_or(|base| base.name() != other.name())
+        {
+            other.remove(&removal, &mut steps);
+        }
+    }
+    steps.end()
 }
 
-/// Removes what the modes have written, and with `predecessors` what a kube-proxy has.
+/// Marks the iptables chains that a mode has written as ours: their names are kube-proxy's.
+fn mark(backend: Backend) -> Result<Vec<String>, SyncError> {
+    iptables::mark(backend, &probe::supported_families())?;
+    Ok(Vec::new())
+}
+
+/// Removes what the modes have written, and with `kube_proxy` what a kube-proxy has.
 ///
-/// In the modes iptables, ipvs and userspace what we write has kube-proxy's names. It goes if our mark is beside it, unless a kube-proxy
-/// runs: that one has taken it over.
-pub fn remove_all(predecessors: bool) -> Result<RemovedAll, SyncError> {
-    let mut done = RemovedAll {
-        removed: nftables::remove(predecessors)?,
-        ..RemovedAll::default()
-    };
-    done.removed.extend(userspace::remove()?);
-    let chains = if predecessors {
-        done.removed.extend(ipvs::remove(Duration::ZERO)?);
-        iptables::remove_leftovers()?
-    } else if let Some(proxy) = running_kube_proxy() {
-        let found = iptables::find_leftovers()?;
-        let chains = in_words(&found.tools);
-        done.in_use = (!chains.is_empty()).then_some((chains, proxy));
-        RemovedRules {
-            left: found.left,
-            ..RemovedRules::default()
-        }
+/// Some of what we write has kube-proxy's names. It goes if our mark is beside it, unless a kube-proxy runs: that one has taken it over.
+pub fn remove_all(kube_proxy: bool) -> Result<Removed, SyncError> {
+    let kube_proxy_names = if kube_proxy {
+        KubeProxyNames::All { except: None }
     } else {
-        if iptables::is_any_marked()? {
-            done.removed.extend(ipvs::remove(Duration::ZERO)?);
-        }
-        iptables::remove_marked()?
+        running_kube_proxy().map_or(KubeProxyNames::Marked, KubeProxyNames::InUseBy)
     };
-    done.removed.extend(in_words(&chains.tools));
-    done.needs_tools = in_words(&chains.left);
-    done.foreign = in_words(&chains.foreign);
-    Ok(done)
+    let removal = Removal {
+        patience: Duration::ZERO,
+        kube_proxy_names,
+    };
+    let mut steps = RemovalSteps::default();
+    for mode in ALL {
+        mode.remove(&removal, &mut steps);
+    }
+    if let KubeProxyNames::InUseBy(proxy) = removal.kube_proxy_names {
+        steps.done.in_use_by = Some(proxy);
+    }
+    steps.end()
 }
 
 /// A kube-proxy of this network namespace, by its process or, where that cannot be seen, by the ports it listens on.
@@ -124,9 +193,12 @@ fn running_kube_proxy() -> Option<String> {
     let listener = listeners
         .iter()
         .find(|listener| KUBE_PROXY_PORTS.contains(&listener.port))?;
-    let who = owners(&[listener.inode]).into_iter().next();
-    let who = who.map_or_else(|| "a process".to_owned(), |(_, name)| name);
-    Some(format!("{who}, which listens on port {}", listener.port))
+    let process = owners(&[listener.inode]).into_iter().next();
+    let process = process.map_or_else(|| "a process".to_owned(), |(_, name)| name);
+    Some(format!(
+        "{process}, which listens on port {}",
+        listener.port
+    ))
 }
 
 /// What was removed or found, ruleset by ruleset.

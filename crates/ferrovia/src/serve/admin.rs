@@ -28,7 +28,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use ferrovia_core::family::Family;
-use ferrovia_core::trace::TraceMode;
 use jiff::Timestamp;
 
 pub use self::history::{Change, History};
@@ -38,6 +37,7 @@ pub(crate) use self::socket::{AdminSocket, serve_socket};
 
 use self::overview::CountsCache;
 use self::rates::Rates;
+use crate::mode::Mode;
 use crate::serve::health::Health;
 use crate::serve::metrics::ReadConnections;
 use crate::sync::Inputs;
@@ -50,10 +50,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct About {
     /// This node's name.
     pub node: String,
-    /// What the mode is called.
-    pub mode: &'static str,
-    /// The mode as far as it matters to where packets go.
-    pub trace: TraceMode,
+    /// The mode that programs the kernel.
+    pub mode: Arc<dyn Mode>,
     /// The families this machine has.
     pub families: Vec<Family>,
     /// Where objects come from: `manifests` or `kubernetes`.

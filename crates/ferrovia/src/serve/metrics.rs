@@ -22,7 +22,7 @@ use jiff::Timestamp;
 
 use self::catalogue::Catalogue;
 use self::proxies::ProxyFigures;
-use crate::sweep::Report;
+use crate::mode::DynamicSetReport;
 use crate::sync::{Outcome, SyncKind};
 
 pub use connections::{Connections, DEFAULT_MAX_SERIES, ReadConnections, Refused};
@@ -32,7 +32,7 @@ pub use slis::Slis;
 pub struct Metrics {
     all: Catalogue,
     slis: Slis,
-    failures: Failures,
+    failures: FailureMetrics,
     started: Option<f64>,
     /// The same by the clock that nobody sets.
     since: Instant,
@@ -44,17 +44,28 @@ pub struct Metrics {
 /// Looks up what only the mode knows, and tells the metrics.
 pub type ReadMode = Box<dyn FnMut(&Metrics) + Send>;
 
-/// Whose series count failed syncs: each of kube-proxy's modes has its own.
+/// The series of kube-proxy that count a mode's failures, by what failed. Each of its modes has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failures {
-    /// Those of the nftables mode.
-    Nftables,
-    /// Those of the iptables mode.
-    Iptables,
-    /// Those of the ipvs mode.
-    Ipvs,
-    /// None.
-    None,
+pub struct FailureMetrics {
+    /// A full sync.
+    pub full: &'static [FailureSeries],
+    /// An incremental sync.
+    pub incremental: &'static [FailureSeries],
+    /// A removal of leftovers.
+    pub cleanup: &'static [FailureSeries],
+}
+
+/// A series that counts failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureSeries {
+    /// `kubeproxy_sync_proxy_rules_nftables_sync_failures_total`
+    NftablesSync,
+    /// `kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total`
+    NftablesCleanup,
+    /// `kubeproxy_sync_proxy_rules_iptables_restore_failures_total`
+    IptablesRestore,
+    /// `kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total`
+    IptablesPartialRestore,
 }
 
 /// Which traffic a policy is for.
@@ -84,7 +95,7 @@ struct Reader {
 
 impl Metrics {
     /// Nothing measured yet. `mode` is what people call the way the kernel is programmed.
-    pub fn new(mode: &str, failures: Failures) -> Self {
+    pub fn new(mode: &str, failures: FailureMetrics) -> Self {
         let metrics = Self {
             all: Catalogue::new(),
             slis: Slis::new(),
@@ -179,21 +190,21 @@ impl Metrics {
         let count = |n: &mut series::Counter| n.add(1);
         let family = [family.name()];
         self.all.kernel_errors.update(family, count);
-        match (self.failures, kind) {
-            (Failures::Nftables, SyncKind::Tidy) => {
-                self.all.nftables_cleanup_failures.update(family, count);
-            }
-            (Failures::Nftables, _) => self.all.nftables_sync_failures.update(family, count),
-            (Failures::Iptables, SyncKind::Partial) => {
-                self.all.iptables_restore_failures.update(family, count);
-                self.all
-                    .iptables_partial_restore_failures
-                    .update(family, count);
-            }
-            (Failures::Iptables | Failures::Ipvs, _) => {
-                self.all.iptables_restore_failures.update(family, count);
-            }
-            (Failures::None, _) => {}
+        let series = match kind {
+            SyncKind::Full => self.failures.full,
+            SyncKind::Partial => self.failures.incremental,
+            SyncKind::Tidy => self.failures.cleanup,
+        };
+        for series in series {
+            let series = match series {
+                FailureSeries::NftablesSync => &self.all.nftables_sync_failures,
+                FailureSeries::NftablesCleanup => &self.all.nftables_cleanup_failures,
+                FailureSeries::IptablesRestore => &self.all.iptables_restore_failures,
+                FailureSeries::IptablesPartialRestore => {
+                    &self.all.iptables_partial_restore_failures
+                }
+            };
+            series.update(family, count);
         }
     }
 
@@ -253,9 +264,9 @@ impl Metrics {
     }
 
     /// A set that packets fill was full, or entries were removed from it.
-    pub fn swept(&self, report: Report) {
+    pub fn swept(&self, report: DynamicSetReport) {
         match report {
-            Report::Overflowed {
+            DynamicSetReport::Overflowed {
                 family,
                 set,
                 packets,
@@ -263,7 +274,7 @@ impl Metrics {
                 let labels = [family.name(), set];
                 self.all.set_overflows.update(labels, |n| n.add(packets));
             }
-            Report::Swept {
+            DynamicSetReport::Swept {
                 family,
                 set,
                 service_gone,

@@ -9,7 +9,7 @@ use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::Warning;
 use ferrovia_core::model::node::Node;
 use ferrovia_core::store::{Event, Store, Triggers};
-use ferrovia_core::trace::{Ground, TraceMode};
+use ferrovia_core::trace::{TraceContext, TraceProfile};
 use ferrovia_core::wire::Kind;
 
 use super::backend::Backend;
@@ -147,13 +147,13 @@ impl Engine {
         is_enabled.then(|| self.builder.desired(family))
     }
 
-    /// What traces are drawn from, as of the last sync.
-    pub fn ground(&self, mode: TraceMode) -> Ground<'_> {
-        Ground {
+    /// The state that packets are traced through, as of the last sync.
+    pub fn trace_context(&self, profile: TraceProfile) -> TraceContext<'_> {
+        TraceContext {
             builder: &self.builder,
             store: &self.store,
             addresses: &self.addresses,
-            mode,
+            profile,
         }
     }
 

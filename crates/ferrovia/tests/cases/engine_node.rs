@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrovia::config::{IpvsSettings, PortalSetting, UserspaceSettings};
-use ferrovia::mode::{Mode, UserspaceMode};
+use ferrovia::mode::{
+    InstallContext, IpvsMode, Mode, NftablesMode, PortalSetting, UserspaceMode, UserspaceSettings,
+};
 use ferrovia::sync::Engine;
 use ferrovia_core::desired::NodeSettings;
 use ferrovia_core::dialect::nft::sim::NftSim;
@@ -13,7 +14,7 @@ use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::nft::layout::TABLE;
 use ferrovia_core::plan::nft::view::meaning;
 use ferrovia_core::store::Event;
-use ferrovia_core::trace::Ground;
+use ferrovia_core::trace::TraceContext;
 use ferrovia_host::iptables::Backend;
 use ferrovia_host::nft::Nft;
 use ferrovia_host::portals::{InterfaceChoice, interface};
@@ -24,7 +25,7 @@ use ferrovia_lab::world::{Inside, World};
 
 use crate::objects::Objects;
 use crate::offline::OfflineProxy;
-use crate::options::{iptables_settings, settings};
+use crate::options::{iptables_mode, settings};
 use crate::prediction;
 
 /// A mode, with the options that cases are run with.
@@ -39,7 +40,7 @@ pub(crate) enum ModeVariant {
     /// The userspace mode with rules that redirect to the proxies.
     Userspace,
     /// The userspace mode with bind portals: proxies listen on the addresses of Services.
-    Bound,
+    BindPortals,
 }
 
 impl ModeVariant {
@@ -49,7 +50,7 @@ impl ModeVariant {
         Self::Iptables(Backend::Nft),
         Self::Iptables(Backend::Legacy),
         Self::Userspace,
-        Self::Bound,
+        Self::BindPortals,
     ];
     /// Variants that need a kernel with IPVS.
     pub(crate) const IN_USER_MODE_LINUX: [Self; 1] = [Self::Ipvs];
@@ -60,7 +61,7 @@ impl ModeVariant {
             Self::Iptables(backend) => backend.as_str(),
             Self::Ipvs => "ipvs",
             Self::Userspace => "userspace",
-            Self::Bound => "bound",
+            Self::BindPortals => "bound",
         }
     }
 
@@ -72,34 +73,26 @@ impl ModeVariant {
             Self::Ipvs => &["ipvs"],
             // Like the iptables mode it handles only the addresses and ports of Services.
             Self::Userspace => &["userspace", "iptables"],
-            Self::Bound => &["bound", "userspace", "iptables"],
+            Self::BindPortals => &["bound", "userspace", "iptables"],
         })
     }
 
-    fn mode(self, options: &BTreeMap<String, String>) -> Mode {
+    fn mode(self, options: &BTreeMap<String, String>) -> Box<dyn Mode> {
         match self {
-            Self::Nft => Mode::Nftables,
-            Self::Iptables(_) => Mode::Iptables(iptables_settings(options)),
-            Self::Ipvs => Mode::Ipvs(Box::new(IpvsSettings {
-                scheduler: "rr".to_owned(),
-                exclude_cidrs: Vec::new(),
-                strict_arp: false,
-                local_fallback: false,
-                tcp_timeout: None,
-                tcp_fin_timeout: None,
-                udp_timeout: None,
-            })),
-            Self::Userspace | Self::Bound => Mode::Userspace(UserspaceMode {
+            Self::Nft => Box::new(NftablesMode::default()),
+            Self::Iptables(_) => Box::new(iptables_mode(options)),
+            Self::Ipvs => Box::new(IpvsMode::default()),
+            Self::Userspace | Self::BindPortals => Box::new(UserspaceMode {
                 settings: UserspaceSettings {
-                    portals: if self == Self::Bound {
+                    portals: if self == Self::BindPortals {
                         PortalSetting::Bind
                     } else {
-                        PortalSetting::Iptables
+                        PortalSetting::Rules
                     },
                     ..UserspaceSettings::default()
                 },
                 localhost_node_ports: PerFamily::from_fn(|_| {
-                    iptables_settings(options).localhost_node_ports
+                    iptables_mode(options).localhost_node_ports
                 }),
                 ..UserspaceMode::default()
             }),
@@ -115,7 +108,7 @@ pub(crate) struct EngineNode<'w> {
     addresses: Vec<IpAddr>,
     engine: Engine,
     variant: ModeVariant,
-    mode: Mode,
+    mode: Box<dyn Mode>,
     world: &'w World,
 }
 
@@ -132,11 +125,13 @@ impl<'w> EngineNode<'w> {
             let _inside = enter(world);
             match variant {
                 // User-mode Linux has only one set of tools.
-                ModeVariant::Nft | ModeVariant::Bound | ModeVariant::Ipvs => {}
+                ModeVariant::Nft | ModeVariant::BindPortals | ModeVariant::Ipvs => {}
                 ModeVariant::Iptables(backend) => hint_iptables_backend(world, backend),
                 ModeVariant::Userspace => hint_iptables_backend(world, Backend::Nft),
             }
-            let installed = mode.install(true).expect("the mode works here");
+            let installed = mode
+                .install(&InstallContext::default())
+                .expect("the mode works here");
             let addresses = ferrovia_host::addr::local_addresses().expect("addresses can be read");
             (installed, addresses)
         };
@@ -186,8 +181,10 @@ impl<'w> EngineNode<'w> {
         match self.variant {
             ModeVariant::Nft | ModeVariant::Iptables(_) | ModeVariant::Ipvs => lines.collect(),
             ModeVariant::Userspace => lines.map(Line::proxied).collect(),
-            ModeVariant::Bound if step.has_flows_of("bound") => lines.map(Line::proxied).collect(),
-            ModeVariant::Bound => {
+            ModeVariant::BindPortals if step.has_flows_of("bound") => {
+                lines.map(Line::proxied).collect()
+            }
+            ModeVariant::BindPortals => {
                 let now = self.addresses_with_services();
                 let is_here = |ip| now.contains(&ip);
                 lines
@@ -209,12 +206,12 @@ impl<'w> EngineNode<'w> {
 
     /// The flows for which a trace predicts another outcome than the case expects.
     pub(crate) fn wrong_predictions(&self, lines: &[Line]) -> Vec<String> {
-        prediction::wrong_predictions(&self.ground(), lines)
+        prediction::wrong_predictions(&self.trace_context(), lines)
     }
 
     /// The input of traces.
-    pub(crate) fn ground(&self) -> Ground<'_> {
-        self.engine.ground(self.mode.to_trace())
+    pub(crate) fn trace_context(&self) -> TraceContext<'_> {
+        self.engine.trace_context(self.mode.trace_profile())
     }
 
     /// The semantic difference between the kernel's rules and those of a full sync into an empty kernel.
@@ -223,7 +220,7 @@ impl<'w> EngineNode<'w> {
         match self.variant {
             ModeVariant::Nft => self.compare_table(family),
             ModeVariant::Iptables(_) => self.compare_by_new_engine(family),
-            ModeVariant::Userspace | ModeVariant::Bound | ModeVariant::Ipvs => {
+            ModeVariant::Userspace | ModeVariant::BindPortals | ModeVariant::Ipvs => {
                 self.compare_by_full_sync(family)
             }
         }
@@ -270,7 +267,10 @@ impl<'w> EngineNode<'w> {
 
     /// A new engine must find nothing to write.
     fn compare_by_new_engine(&mut self, family: Family) -> Option<String> {
-        let mut installed = self.mode.install(true).expect("the mode works here");
+        let mut installed = self
+            .mode
+            .install(&InstallContext::default())
+            .expect("the mode works here");
         let mut backend = installed.backends[family].take()?;
         let desired = self.engine.desired(family)?;
         let written = backend

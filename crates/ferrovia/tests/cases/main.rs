@@ -222,7 +222,7 @@ fn is_run_by_default(scenario: &Scenario, variant: ModeVariant) -> bool {
         Scenario::RandomCluster(_) => return true,
         Scenario::RandomChanges(_) => return variant == ModeVariant::Nft,
     };
-    variant != ModeVariant::Bound
+    variant != ModeVariant::BindPortals
         || std::env::var_os("MODES").is_some()
         || BIND_PORTAL_FOLDERS.iter().any(|part| file.contains(part))
 }

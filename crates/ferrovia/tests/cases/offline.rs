@@ -14,7 +14,7 @@ use ferrovia_core::plan::{ObservedPolicy, Planner, iptables};
 use ferrovia_core::store::{Event, Store};
 
 use crate::objects::Objects;
-use crate::options::{iptables_settings, settings};
+use crate::options::{iptables_mode, settings};
 
 /// The proxy without a kernel.
 pub(crate) struct OfflineProxy {
@@ -28,7 +28,7 @@ pub(crate) struct OfflineProxy {
 impl OfflineProxy {
     /// A proxy that has planned an empty cluster.
     pub(crate) fn new(options: &BTreeMap<String, String>, addresses: &[IpAddr]) -> Self {
-        let iptables = iptables_settings(options);
+        let iptables = iptables_mode(options);
         let iptables = IptablesOptions {
             localhost_node_ports: iptables.localhost_node_ports,
             ..IptablesOptions::default()

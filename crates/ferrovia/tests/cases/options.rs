@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Parser;
 use ferrovia::cli::ShapeFlags;
-use ferrovia::mode::IptablesSettings;
+use ferrovia::mode::IptablesMode;
 use ferrovia_core::desired::{NodePortSetting, NodeSettings};
 
 /// The option of a case that is not a flag: it describes the lab.
@@ -40,9 +40,9 @@ pub(crate) fn settings(options: &BTreeMap<String, String>) -> NodeSettings {
         .unwrap_or_else(|error| panic!("node.yaml: {error:#}"))
 }
 
-/// The settings of the iptables mode for the options of a case. Node ports answer on loopback only where they answer on all addresses.
-pub(crate) fn iptables_settings(options: &BTreeMap<String, String>) -> IptablesSettings {
-    IptablesSettings {
+/// The iptables mode for the options of a case. Node ports answer on loopback only where they answer on all addresses.
+pub(crate) fn iptables_mode(options: &BTreeMap<String, String>) -> IptablesMode {
+    IptablesMode {
         localhost_node_ports: matches!(settings(options).node_ports, NodePortSetting::Any),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use ferrovia_core::model::Protocol;
-use ferrovia_core::trace::{Ground, Outcome, Packet, Place, Trace, TraceMode, trace};
+use ferrovia_core::trace::{OtherPorts, Outcome, Packet, Place, Trace, TraceContext, trace};
 use ferrovia_lab::flow::{Action, Expectation, Flow, Line, Route, SourceSeen, Spread};
 use ferrovia_lab::layout::{self, NODE_ADDRESSES, Pod};
 
@@ -12,12 +12,12 @@ use ferrovia_lab::layout::{self, NODE_ADDRESSES, Pod};
 const TOLERANCE: f64 = 0.01;
 
 /// The lines for which the trace predicts another outcome than the case expects.
-pub(crate) fn wrong_predictions(ground: &Ground<'_>, lines: &[Line]) -> Vec<String> {
+pub(crate) fn wrong_predictions(context: &TraceContext<'_>, lines: &[Line]) -> Vec<String> {
     let wrong = lines.iter().filter_map(|line| {
         let Action::Call(flow) = &line.action else {
             return None;
         };
-        let traced = trace(ground, &packet(ground, &flow.route));
+        let traced = trace(context, &packet(context, &flow.route));
         let problem = disagreement(&traced, flow)?;
         let Line { number, text, .. } = line;
         Some(format!(
@@ -27,7 +27,7 @@ pub(crate) fn wrong_predictions(ground: &Ground<'_>, lines: &[Line]) -> Vec<Stri
     wrong.collect()
 }
 
-pub(crate) fn packet(ground: &Ground<'_>, route: &Route) -> Packet {
+pub(crate) fn packet(context: &TraceContext<'_>, route: &Route) -> Packet {
     let to = route.to.ip();
     let like = |v4: &str, v6: &str| -> IpAddr {
         let text = if to.is_ipv4() { v4 } else { v6 };
@@ -39,7 +39,7 @@ pub(crate) fn packet(ground: &Ground<'_>, route: &Route) -> Packet {
                 .into_iter()
                 .find(|ip| ip.is_ipv4() == to.is_ipv4());
             let primary = primary.expect("the node has both families");
-            (Place::Node, ground.node_source(to, primary))
+            (Place::Node, context.node_source(to, primary))
         }
         layout::ClientHost::Node2 => (Place::Outside, like("198.51.100.20", "2001:db8:51::20")),
         layout::ClientHost::Outside => (Place::Outside, like("192.0.2.9", "2001:db8:2::9")),
@@ -92,10 +92,10 @@ fn disagreement(trace: &Trace, flow: &Flow) -> Option<String> {
 
 /// Whether a hint says that the destination is an address of a Service, in a mode that handles all ports of such addresses.
 fn is_handled_by_mode(trace: &Trace, hint: &str) -> bool {
-    let names_service_address = match trace.mode {
-        TraceMode::Nftables { .. } => hint.contains("has this cluster IP"),
-        TraceMode::Ipvs | TraceMode::UserspaceBound { .. } => hint.contains(" has this "),
-        TraceMode::Iptables { .. } | TraceMode::Userspace { .. } => false,
+    let names_service_address = match trace.profile.other_ports {
+        OtherPorts::RejectedOnClusterIps => hint.contains("has this cluster IP"),
+        OtherPorts::RejectedOnServiceAddresses => hint.contains(" has this "),
+        OtherPorts::Routed => false,
     };
     names_service_address && !NODE_ADDRESSES.contains(&trace.packet.destination)
 }

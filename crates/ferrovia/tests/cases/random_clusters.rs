@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::Protocol;
-use ferrovia_core::trace::{EndpointFate, Ground, Outcome, Place, Trace, TraceMode, trace};
+use ferrovia_core::trace::{EndpointFate, Outcome, Place, Proxied, Trace, TraceContext, trace};
 use ferrovia_lab::flow::{Action, Expectation, Line, parse_action};
 use ferrovia_lab::layout::{NODE_ADDRESSES, Pod};
 use ferrovia_lab::random::Random;
@@ -51,7 +51,7 @@ pub(crate) fn run(seed: u64, variant: ModeVariant) -> Vec<String> {
             .expect("the manifests are well-formed");
         problems.extend(node.apply(events));
     }
-    let lines = lines(&node.ground(), &now, seed);
+    let lines = lines(&node.trace_context(), &now, seed);
     problems.extend(Session::new(&lab).run(&lines));
     for family in Family::ALL {
         problems.extend(
@@ -66,7 +66,7 @@ pub(crate) fn run(seed: u64, variant: ModeVariant) -> Vec<String> {
 }
 
 /// The calls to make, with expected outcomes. Most of them are answered.
-fn lines(ground: &Ground<'_>, cluster: &RandomCluster, seed: u64) -> Vec<Line> {
+fn lines(context: &TraceContext<'_>, cluster: &RandomCluster, seed: u64) -> Vec<Line> {
     let mut random = Random::new(seed);
     // A raw socket receives every rejection between two addresses, so there is only one SCTP call between them.
     let mut asked = BTreeSet::new();
@@ -78,7 +78,7 @@ fn lines(ground: &Ground<'_>, cluster: &RandomCluster, seed: u64) -> Vec<Line> {
         } else {
             random.choose(&CLIENTS)[usize::from(to.is_ipv6())]
         };
-        let text = call(ground, client, target)?;
+        let text = call(context, client, target)?;
         let action = parse_action(&text).expect("the call is well-formed");
         let is_chosen = is_answered(&action) || random.percent(25);
         let is_first = target.protocol != "SCTP" || asked.insert((client, to));
@@ -96,18 +96,18 @@ fn is_answered(action: &Action) -> bool {
 }
 
 /// A call and the outcome that the trace predicts; nothing if the lab cannot observe it.
-fn call(ground: &Ground<'_>, client: &str, target: CallTarget) -> Option<String> {
+fn call(context: &TraceContext<'_>, client: &str, target: CallTarget) -> Option<String> {
     let CallTarget { to, protocol } = target;
     let call = format!("{client} > {to}/{}", protocol.to_lowercase());
     let Ok(Action::Call(flow)) = parse_action(&format!("{call} => refused")) else {
         panic!("{call} is not a call");
     };
-    let traced = trace(ground, &packet(ground, &flow.route));
+    let traced = trace(context, &packet(context, &flow.route));
     // The kernel itself rejects SCTP with another message than rules do.
     let refused_by_kernel = || (protocol != "SCTP").then(|| "refused".to_owned());
-    let outcome = match (traced.outcome, traced.mode) {
+    let outcome = match (traced.outcome, traced.profile.proxied) {
         (Outcome::Delivered, _) => answers(&traced)?,
-        (Outcome::Refused, TraceMode::UserspaceBound { .. }) => refused_by_kernel()?,
+        (Outcome::Refused, Proxied::ServiceAddresses) => refused_by_kernel()?,
         (Outcome::Refused, _) => "refused".to_owned(),
         (Outcome::NotAService, _) if is_here(to.ip()) => refused_by_kernel()?,
         // The lab routes unused addresses to a black hole.

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use ferrovia::config::Config;
 use ferrovia::config::decode::known_fields;
 use ferrovia::config::flags::table;
+use ferrovia::mode::ModeSettings;
 use ferrovia::version::KUBERNETES;
 use serde_json::Value;
 
@@ -186,8 +187,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
         conntrack,
         log,
         localhost_node_ports,
-        ipvs,
-        userspace,
+        modes: ModeSettings { ipvs, userspace },
         gates,
         document: _,
         flags: _,
@@ -203,7 +203,7 @@ fn used(config: &Config) -> Vec<(&'static str, String)> {
     vec![
         ("action", format!("{action:?}")),
         ("source", format!("{source:?}")),
-        ("mode", format!("{mode:?}")),
+        ("mode", format!("{:?}", mode.map(|mode| mode.name()))),
         ("node_name", format!("{:?}", settings.node_name)),
         ("node_ips", format!("{:?}", settings.node_ips)),
         ("local", format!("{:?}", settings.local)),

@@ -1,6 +1,7 @@
 //! What holds for every pod we install.
 
-use ferrovia::config::{Action, Config, ModeName, flags};
+use ferrovia::config::{Action, Config, flags};
+use ferrovia::mode;
 use serde_json::{Value, json};
 
 use super::support::{Folder, at, find, text, title};
@@ -162,7 +163,7 @@ fn check_command(title: &str, objects: &[Value], pod: &Value, container: &Value)
     assert_eq!(config.action == Action::InitOnly, is_first, "{title}");
 
     let has_tools = text(container, "/image").ends_with("-iptables");
-    let needs_tools = config.mode != Some(ModeName::Nftables);
+    let needs_tools = config.mode != Some(mode::DEFAULT);
     assert_eq!(
         has_tools, needs_tools,
         "{title}: the image does not fit the mode"

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ferrovia::mode::{DynamicSetReport as Report, IptablesMode, Mode as _};
 use ferrovia::serve::http::Pages;
 use ferrovia::serve::metrics::{
-    Connections, DEFAULT_MAX_SERIES, Failures, Feature, Metrics, Refused, Traffic,
+    Connections, DEFAULT_MAX_SERIES, Feature, Metrics, Refused, Traffic,
 };
-use ferrovia::sweep::Report;
 use ferrovia::sync::backend::Written;
 use ferrovia::sync::{Brief, Outcome, SyncKind};
 use ferrovia_core::desired::Endpoint;
@@ -171,7 +171,7 @@ fn proxied() -> (Directory, Proxies) {
 fn every_series_has_its_name_type_labels_and_buckets() {
     let nftables = measured();
     exercise(&nftables);
-    let iptables = Metrics::new("iptables", Failures::Iptables);
+    let iptables = Metrics::new("iptables", IptablesMode::default().failure_metrics());
     exercise(&iptables);
     let (directory, _open) = proxied();
     iptables.count_proxies(directory, DEFAULT_MAX_SERIES);

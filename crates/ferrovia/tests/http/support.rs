@@ -7,9 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ferrovia::kube_event::{Notice, Noticeboard};
+use ferrovia::mode;
 use ferrovia::serve::health::{Health, Moment, NodeState, State};
 use ferrovia::serve::http::Bind;
-use ferrovia::serve::metrics::{Failures, Metrics};
+use ferrovia::serve::metrics::Metrics;
 use ferrovia_core::family::Family;
 pub(crate) use ferrovia_lab::waiting::wait_until;
 use tokio::runtime::{Builder, Handle};
@@ -84,7 +85,10 @@ pub(crate) fn synced(timeout: Duration) -> Arc<Health> {
 }
 
 pub(crate) fn measured() -> Arc<Metrics> {
-    Arc::new(Metrics::new("nftables", Failures::Nftables))
+    Arc::new(Metrics::new(
+        mode::DEFAULT.name(),
+        mode::DEFAULT.failure_metrics(),
+    ))
 }
 
 /// A loopback address that no other test has, nor another run of this one.

@@ -47,7 +47,7 @@ fn to_the_other_mode_and_back() {
     stage.node.expect(ANSWERS);
     stage
         .node
-        .wait_for_log("keeping the virtual servers of the ipvs mode for their connections");
+        .wait_for_log("Keeping the virtual servers of the ipvs mode until their connections end");
     let log = stage.node.log();
     assert!(!log.contains("somebody else"), "{log}");
     expect_alive(&mut translated);

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::config::{Config, ModeName, Source, flags};
+use crate::config::{Config, Source, flags};
+use crate::mode::ModeRef;
 
 /// For messages: how to name a place.
 pub(in crate::cli) const WHERE: &str =
@@ -61,7 +62,7 @@ impl SourceFlags {
         &self,
         node_name: Option<&str>,
         settings: Vec<String>,
-        mode: Option<ModeName>,
+        mode: Option<ModeRef>,
     ) -> anyhow::Result<Config> {
         let path = |name: &str, path: &Option<PathBuf>| {
             let path = path.as_ref()?;

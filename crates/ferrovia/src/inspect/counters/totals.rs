@@ -1,18 +1,17 @@
 //! Counts that only grow, as metrics must.
 //!
-//! The kernel counts pairs of a destination and the endpoint it led to, and forgets some: in nftables mode those that nobody used for a day,
+//! The kernel counts pairs of a destination and the endpoint it led to, and forgets some: in nftables mode those not used for a day,
 //! in ipvs mode those whose endpoint went. What is summed here is the growth between two readings, so a sum never shrinks. Names are not
 //! in the kernel's counts: the sync loop knows which service has which destination.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Desired, Frontend, RefusalAction};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::model::PortKey;
-use ferrovia_core::plan::nft::connection_counts::PacketDestination;
 use flume::SendTimeoutError;
 
 use crate::serve::metrics::{Connections, Refused};
@@ -39,12 +38,23 @@ pub trait Counts: Send {
     fn read(&mut self, family: Family) -> Result<HashMap<Counted, u64>, SyncError>;
 }
 
+/// Where a client connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// The address; none for a node port on whichever address.
+    pub address: Option<IpAddr>,
+    /// The protocol's number.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+}
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
     /// Where a client went.
-    pub to: PacketDestination,
-    /// Who took it; none if nobody did.
+    pub to: Destination,
+    /// The endpoint; none if the packet was refused.
     pub endpoint: Option<SocketAddr>,
 }
 
@@ -75,7 +85,7 @@ struct Growth {
     by: u64,
 }
 
-/// Whose a destination is, and whether its packets are dropped rather than rejected while nobody takes them.
+/// The service port of a destination, and whether its packets are dropped rather than rejected without endpoints.
 #[derive(Clone, Debug)]
 struct Owner {
     key: PortKey,
@@ -105,7 +115,7 @@ impl Totals {
             let took = start.elapsed();
             self.rest_until = (took > SLOW).then(|| Instant::now() + took * REST_FACTOR);
         }
-        self.tell(out);
+        self.report(out);
         Ok(())
     }
 
@@ -114,7 +124,7 @@ impl Totals {
         for family in Family::ALL {
             let now = self.counts.read(family)?;
             self.add(family, growth(&self.seen[family], &now))?;
-            // Only now: what could not be told for want of names is growth the next time.
+            // Only now: if names were missing, the growth is counted the next time.
             self.seen[family] = now;
         }
         Ok(())
@@ -152,14 +162,14 @@ impl Totals {
     fn owners(
         &self,
         family: Family,
-        wanted: HashSet<PacketDestination>,
-    ) -> Result<HashMap<PacketDestination, Owner>, SyncError> {
+        destinations: HashSet<Destination>,
+    ) -> Result<HashMap<Destination, Owner>, SyncError> {
         let deadline = Instant::now() + PATIENCE;
         let (answer, answered) = mpsc::sync_channel(1);
         let question = Question::new(move |engine: &Engine| {
             let owners = engine
                 .desired(family)
-                .map(|desired| find_owners(desired, &wanted));
+                .map(|desired| find_owners(desired, &destinations));
             let _ = answer.try_send(owners.unwrap_or_default());
         });
         self.inputs
@@ -172,7 +182,7 @@ impl Totals {
         Ok(answered.recv_timeout(left).map_err(|_| BUSY)?)
     }
 
-    fn tell(&self, out: &mut Connections) {
+    fn report(&self, out: &mut Connections) {
         let mut services: BTreeMap<(Family, &PortKey), u64> = BTreeMap::new();
         for ((family, key, _), count) in &self.connections {
             *services.entry((*family, key)).or_default() += count.count;
@@ -198,7 +208,7 @@ impl Totals {
 fn growth(before: &HashMap<Counted, u64>, now: &HashMap<Counted, u64>) -> Vec<Growth> {
     let growth = now.iter().map(|(of, count)| {
         let before = before.get(of).copied().unwrap_or_default();
-        // What was forgotten and came back starts anew.
+        // A count that was removed and came back starts from zero.
         let by = count.checked_sub(before).unwrap_or(*count);
         Growth { of: *of, by }
     });
@@ -222,8 +232,8 @@ fn forget_if_many<K: Ord + Clone>(sums: &mut BTreeMap<K, Sum>) {
 
 fn find_owners(
     desired: &Desired,
-    wanted: &HashSet<PacketDestination>,
-) -> HashMap<PacketDestination, Owner> {
+    destinations: &HashSet<Destination>,
+) -> HashMap<Destination, Owner> {
     let mut node_ports: HashMap<(u8, u16), Owner> = HashMap::new();
     let mut owners = HashMap::new();
     for (key, port) in &desired.ports {
@@ -238,19 +248,19 @@ fn find_owners(
                     node_ports.insert((protocol, *number), owner());
                 }
                 other => {
-                    let to = other.address().map(|at| PacketDestination {
+                    let to = other.address().map(|at| Destination {
                         address: Some(at.ip()),
                         protocol,
                         port: at.port(),
                     });
-                    if let Some(to) = to.filter(|to| wanted.contains(to)) {
+                    if let Some(to) = to.filter(|to| destinations.contains(to)) {
                         owners.insert(to, owner());
                     }
                 }
             }
         }
     }
-    for to in wanted {
+    for to in destinations {
         if let Some(owner) = node_ports.get(&(to.protocol, to.port)) {
             owners.entry(*to).or_insert_with(|| owner.clone());
         }

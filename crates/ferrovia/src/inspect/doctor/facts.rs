@@ -16,13 +16,13 @@ use ferrovia_host::survey::sockets::ListeningSocket;
 
 use super::finding::Unseen;
 use super::selftest::Trial;
-use crate::config::ModeName;
+use crate::mode::{Mode, ModeRef};
 
 /// A node, as far as it was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The mode it is to run in: the configuration's, or the one whose rules are there.
-    pub mode: Option<ModeName>,
+    pub mode: Option<ModeRef>,
     /// What the kernel is and can do.
     pub kernel: Kernel,
     /// The families it has.
@@ -72,7 +72,7 @@ pub struct Kernel {
     pub nftables: Option<Result<(), String>>,
     /// Which tools the iptables mode would use, or what it lacks.
     pub iptables: Option<Result<String, String>>,
-    /// Modules that the ipvs mode needs.
+    /// Modules that modes need.
     pub modules: BTreeMap<&'static str, ModulePresence>,
 }
 
@@ -121,8 +121,26 @@ impl Facts {
         self.settings.get(name).map(String::as_str)
     }
 
+    /// The mode is this one, or builds on it.
+    pub fn is_mode(&self, mode: &dyn Mode) -> bool {
+        let builds_on = self.mode.and_then(|mode| mode.builds_on());
+        let mut known = self.mode.into_iter().chain(builds_on);
+        known.any(|known| known.name() == mode.name())
+    }
+
     /// The mode is this one, or may be.
-    pub fn may_be(&self, mode: ModeName) -> bool {
-        self.mode.is_none_or(|known| known == mode)
+    pub fn may_be(&self, mode: &dyn Mode) -> bool {
+        self.mode.is_none() || self.is_mode(mode)
+    }
+}
+
+impl Kernel {
+    /// Major and minor version of a release such as `6.1.0-13-amd64`.
+    pub fn version(&self) -> Option<(u32, u32)> {
+        let mut numbers = self
+            .release
+            .split(|c: char| !c.is_ascii_digit())
+            .map(|number| number.parse().ok());
+        Some((numbers.next()??, numbers.next()??))
     }
 }

@@ -129,14 +129,14 @@ impl Report {
 
 /// Makes the findings of one area.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct In(pub(super) Area);
+pub(crate) struct In(pub(crate) Area);
 
 impl In {
-    pub(super) fn ok(self, check: &'static str, what: impl Into<String>) -> Finding {
+    pub(crate) fn ok(self, check: &'static str, what: impl Into<String>) -> Finding {
         self.finding(Severity::Ok, check, what, "", "")
     }
 
-    pub(super) fn note(
+    pub(crate) fn note(
         self,
         check: &'static str,
         what: impl Into<String>,
@@ -146,7 +146,7 @@ impl In {
         self.finding(Severity::Note, check, what, why, remedy)
     }
 
-    pub(super) fn warning(
+    pub(crate) fn warning(
         self,
         check: &'static str,
         what: impl Into<String>,
@@ -156,7 +156,7 @@ impl In {
         self.finding(Severity::Warning, check, what, why, remedy)
     }
 
-    pub(super) fn problem(
+    pub(crate) fn problem(
         self,
         check: &'static str,
         what: impl Into<String>,
@@ -166,7 +166,7 @@ impl In {
         self.finding(Severity::Problem, check, what, why, remedy)
     }
 
-    pub(super) fn finding(
+    pub(crate) fn finding(
         self,
         severity: Severity,
         check: &'static str,

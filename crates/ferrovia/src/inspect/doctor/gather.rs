@@ -20,7 +20,7 @@ use super::facts::{Conntrack, Facts, NodePort};
 use super::finding::Unseen;
 use super::owners::{PORTMAP, owner_of_chain, owners};
 use super::selftest;
-use crate::config::ModeName;
+use crate::mode::{self, ModeRef};
 
 /// The kernel settings that some check looks at.
 const SETTINGS: [&str; 9] = [
@@ -34,14 +34,12 @@ const SETTINGS: [&str; 9] = [
     "net/netfilter/nf_conntrack_tcp_be_liberal",
     "net/netfilter/nf_conntrack_helper",
 ];
-/// The parts of the kernel that the ipvs mode is made of.
-const IPVS_MODULES: [&str; 5] = ["ip_vs", "ip_vs_rr", "ip_set", "xt_set", "dummy"];
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// The mode of the configuration.
-    pub mode: Option<ModeName>,
+    pub mode: Option<ModeRef>,
     /// The node ports of the objects given; none to take those of our rules in the kernel.
     pub node_ports: Option<Vec<NodePort>>,
     /// Make connections in a namespace of their own.
@@ -67,9 +65,10 @@ pub fn gather(asked: &Asked) -> Facts {
     if asked.self_test {
         try_connections(&mut facts);
     }
-    // Whose rules are in force is the mode, where nobody said which it shall be.
-    if facts.mode.is_none() && !facts.proxies.ours.is_empty() {
-        facts.mode = Some(ModeName::Nftables);
+    // Without a configured mode it is the one whose rules are in force.
+    if facts.mode.is_none() {
+        let mut modes = mode::ALL.into_iter();
+        facts.mode = modes.find(|mode| mode.is_in_force(&facts));
     }
     facts
 }
@@ -99,7 +98,8 @@ fn look_at_kernel(facts: &mut Facts) {
     }
     let modules = Modules::read();
     let presence = |name| (name, modules.presence(name));
-    facts.kernel.modules = IPVS_MODULES.into_iter().map(presence).collect();
+    let needed = mode::ALL.into_iter().flat_map(|mode| mode.kernel_modules());
+    facts.kernel.modules = needed.copied().map(presence).collect();
 }
 
 fn look_at_settings(facts: &mut Facts) {

@@ -1,6 +1,6 @@
 //! Connections through rules of ours in a network made for the purpose: a node and a pod, nobody else.
 //!
-//! Services are written as they would be on the node itself, by the same engine in nftables mode. Then the node and the pod call them, and
+//! Services are written as they would be on the node itself, by the same engine in the default mode. Then the node and the pod call them, and
 //! the servers answer with the address they see, so that a wrong source is noticed too. Nothing of the node's own network is touched.
 
 use std::fmt;
@@ -20,7 +20,7 @@ use ferrovia_host::scratch::{self, Addresses};
 use ipnet::IpNet;
 use serde_json::json;
 
-use crate::mode::Mode;
+use crate::mode::{self, InstallContext};
 use crate::sync::Engine;
 
 /// How long a connection may take. Generous: only a failure takes that long.
@@ -203,8 +203,12 @@ fn pod_side(
 
 /// Writes the Services into this thread's namespace, as the daemon would.
 fn write_rules(plans: &[Plan]) -> Result<(), String> {
-    let installed = Mode::Nftables
-        .install(false)
+    let context = InstallContext {
+        counters: false,
+        ..InstallContext::default()
+    };
+    let installed = mode::DEFAULT
+        .install(&context)
         .map_err(|error| error.to_string())?;
     let mut engine = Engine::new(settings(plans), installed.backends);
     engine.set_addresses(plans.iter().map(|plan| plan.link.node).collect());

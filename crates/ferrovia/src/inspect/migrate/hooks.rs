@@ -39,7 +39,7 @@ pub(super) fn changes(node: &Node<'_>) -> Vec<Change> {
     }]
 }
 
-/// The rules of a saved ruleset that lead from somebody else's into kube-proxy's chains or out of them.
+/// The rules of a saved ruleset that lead from foreign chains into kube-proxy's, or out of them.
 pub(super) fn hooks(tool: &str, save: &str) -> Vec<String> {
     let tables = parse(save);
     let hooked = tables.iter().flat_map(|table| {
@@ -51,7 +51,7 @@ pub(super) fn hooks(tool: &str, save: &str) -> Vec<String> {
 
 fn is_hook(table: &SavedTable<'_>, rule: &SavedRule<'_>) -> bool {
     if is_proxys(rule.chain) {
-        // A chain of somebody else's that a rule in kube-proxy's own leads to.
+        // A foreign chain that a rule in kube-proxy's own leads to.
         let is_chain = |target: &str| {
             let mut chains = table.chains.iter();
             chains.any(|chain| !chain.built_in && chain.name == target)

@@ -2,28 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Change, From, Node};
+use super::{Change, Node};
 
 pub(super) fn changes(node: &Node<'_>) -> Vec<Change> {
-    let of_both = [
-        masquerade_bit(node),
-        masquerade_all(node),
-        periods(node),
-        forwarding(node),
-    ];
-    let of_mode = match node.from {
-        From::Iptables => vec![invalid(node)],
-        From::Ipvs => vec![
-            scheduler(node),
-            strict_arp(node),
-            exclude_cidrs(node),
-            timeouts(node),
-        ],
-    };
-    of_both.into_iter().chain(of_mode).flatten().collect()
+    let of_all = [masquerade_bit, masquerade_all, periods, forwarding];
+    let of_mode = node.from.migration.settings.iter();
+    let changes = of_all.into_iter().chain(of_mode.copied());
+    changes.filter_map(|change| change(node)).collect()
 }
 
-fn of_setting(
+pub(crate) fn of_setting(
     setting: &'static str,
     change: &'static str,
     what: impl Into<String>,
@@ -103,79 +91,5 @@ fn forwarding(node: &Node<'_>) -> Option<Change> {
             chains.join(", ")
         ),
         remedy: "Let the firewall pass packets from and to the pods' addresses, before the switch.".to_owned(),
-    })
-}
-
-fn invalid(node: &Node<'_>) -> Option<Change> {
-    let dropped = match node.evidence.invalid_packets {
-        Some(0) => return None,
-        Some(packets) => format!("The kernel has counted {packets} on this node."),
-        None => "How many there are cannot be seen here; kubeproxy_iptables_ct_state_invalid_dropped_packets_total of the old proxy tells.".to_owned(),
-    };
-    (!node.old.conntrack.be_liberal).then(|| {
-        of_setting(
-            "conntrack.tcpBeLiberal",
-            "invalid-packets",
-            format!("Forwarded packets that fit into no connection are not dropped any more; one that reaches a client makes it reset the connection. {dropped}"),
-            "If clients then see \"connection reset by peer\", set conntrack.tcpBeLiberal: true.",
-        )
-    })
-}
-
-fn scheduler(node: &Node<'_>) -> Option<Change> {
-    let scheduler = node.old.ipvs.scheduler.as_str();
-    let remedy = match scheduler {
-        "rr" => return None,
-        "sh" | "mh" | "dh" => {
-            "Give Services whose clients have to stay with their endpoint sessionAffinity: ClientIP, or the annotation ferrovia.io/algorithm: source-hash."
-        }
-        _ => {
-            "Where endpoints differ in what they can take, give them weights; there is no counting of open connections in this mode."
-        }
-    };
-    Some(of_setting(
-        "ipvs.scheduler",
-        "scheduler",
-        format!(
-            "Endpoints are chosen at random, in equal shares, and not by ipvs' scheduler {scheduler}."
-        ),
-        remedy,
-    ))
-}
-
-fn strict_arp(node: &Node<'_>) -> Option<Change> {
-    node.old.ipvs.strict_arp.then(|| {
-        of_setting(
-            "ipvs.strictARP",
-            "strict-arp",
-            "The setting has no effect and is not needed: no interface holds the Services' addresses. arp_ignore and arp_announce stay as the old mode set them.",
-            "If nobody else needs them: sysctl -w net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0",
-        )
-    })
-}
-
-fn exclude_cidrs(node: &Node<'_>) -> Option<Change> {
-    (!node.old.ipvs.exclude_cidrs.is_empty()).then(|| {
-        of_setting(
-            "ipvs.excludeCIDRs",
-            "exclude-cidrs",
-            "The setting has no effect: the nftables mode touches no virtual servers. But a kube-proxy that is told to clean up removes all of them, these too.",
-            "Do not use kube-proxy --cleanup on this node; remove its virtual servers one by one with ipvsadm -D.",
-        )
-    })
-}
-
-fn timeouts(node: &Node<'_>) -> Option<Change> {
-    let ipvs = &node.old.ipvs;
-    let is_set = [ipvs.tcp_timeout, ipvs.tcp_fin_timeout, ipvs.udp_timeout]
-        .iter()
-        .any(Option::is_some);
-    is_set.then(|| {
-        of_setting(
-            "ipvs.tcpTimeout, ipvs.tcpFinTimeout, ipvs.udpTimeout",
-            "timeouts",
-            "These have no effect: how long an idle connection is remembered is up to connection tracking.",
-            "Set conntrack.tcpEstablishedTimeout, conntrack.tcpCloseWaitTimeout and conntrack.udpTimeout as you need them.",
-        )
     })
 }

@@ -1,22 +1,15 @@
 //! How to switch, and how to go back. The switch is a start in another mode; nothing here does it.
 
-use super::From;
+use super::OldMode;
 use crate::inspect::wrap::hanging;
 
 /// The steps, as text.
-pub fn steps(from: From) -> String {
+pub fn steps(from: OldMode) -> String {
     let old = from.name();
-    let removed = match from {
-        From::Iptables => {
-            "It then removes kube-proxy's iptables chains, in both of the kernel's rulesets."
-        }
-        From::Ipvs => {
-            "It then removes the old mode's virtual servers, the device kube-ipvs0, sets and chains, as soon as no connection goes through them, and after an hour at the latest."
-        }
-    };
+    let removed = from.migration.removed;
     let steps = [
         format!(
-            "See what would change, and mend it first: `ferrovia migrate --from {old} --to nftables --check --config FILE` and `ferrovia doctor --config FILE`."
+            "See what would change, and prepare for it first: `ferrovia migrate --from {old} --to nftables --check --config FILE` and `ferrovia doctor --config FILE`."
         ),
         "Set mode: nftables in the configuration (kubectl -n kube-system edit configmap kube-proxy), and what step 1 asked for.".to_owned(),
         format!(

@@ -7,11 +7,11 @@ use ferrovia_core::wire::Object;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::{ModeName, flags};
+use crate::config::flags;
 
 /// A cluster, its configuration and what the kernel shows.
 struct Cluster {
-    from: From,
+    from: OldMode,
     old: Config,
     new: Config,
     evidence: Evidence,
@@ -19,11 +19,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(from: From, typed: &[&str]) -> Self {
-        let mode = match from {
-            From::Iptables => ModeName::Iptables,
-            From::Ipvs => ModeName::Ipvs,
-        };
+    fn new(from: &str, typed: &[&str]) -> Self {
+        let from = OldMode::of(mode::find(from).unwrap()).unwrap();
         let load = |mode| {
             let typed = typed.iter().map(|flag| (*flag).to_owned());
             let typed = typed.chain(["--hostname-override=node-1".to_owned()]);
@@ -38,8 +35,8 @@ impl Cluster {
         };
         Self {
             from,
-            old: load(mode),
-            new: load(ModeName::Nftables),
+            old: load(from.mode),
+            new: load(mode::DEFAULT),
             evidence: nothing,
             store: Store::new("node-1"),
         }
@@ -97,7 +94,7 @@ fn none() -> Value {
 
 #[test]
 fn a_plain_cluster_does_not_notice() {
-    for from in [From::Iptables, From::Ipvs] {
+    for from in ["iptables", "ipvs"] {
         let cluster = Cluster::new(from, &ALIKE).with("web", &plain(), &none());
         assert_eq!(cluster.names(), [""; 0], "{from:?}");
     }
@@ -105,7 +102,7 @@ fn a_plain_cluster_does_not_notice() {
 
 #[test]
 fn node_ports_lose_loopback_and_other_addresses() {
-    let changes = Cluster::new(From::Iptables, &[])
+    let changes = Cluster::new("iptables", &[])
         .with("web", &node_port(), &none())
         .with("plain", &plain(), &none())
         .changes();
@@ -114,31 +111,31 @@ fn node_ports_lose_loopback_and_other_addresses() {
     assert!(changes.iter().all(|change| change.services == ["shop/web"]));
     assert!(changes[0].what.contains("counted no such connection"));
     // ipvs never had them on loopback.
-    let ipvs = Cluster::new(From::Ipvs, &[]).with("web", &node_port(), &none());
+    let ipvs = Cluster::new("ipvs", &[]).with("web", &node_port(), &none());
     assert_eq!(ipvs.names(), ["node-port-addresses"]);
 }
 
 #[test]
 fn localhost_node_ports_that_were_off_are_not_missed() {
-    let off = Cluster::new(From::Iptables, &["--iptables-localhost-nodeports=false"]);
+    let off = Cluster::new("iptables", &["--iptables-localhost-nodeports=false"]);
     assert_eq!(
         off.with("web", &node_port(), &none()).names(),
         ["node-port-addresses"]
     );
-    let elsewhere = Cluster::new(From::Iptables, &ALIKE).with("web", &node_port(), &none());
+    let elsewhere = Cluster::new("iptables", &ALIKE).with("web", &node_port(), &none());
     assert_eq!(elsewhere.names(), [""; 0]);
 }
 
 #[test]
 fn localhost_node_ports_stay_where_node_ports_answer_everywhere() {
-    let everywhere = Cluster::new(From::Iptables, &["--nodeport-addresses=0.0.0.0/0,::/0"]);
+    let everywhere = Cluster::new("iptables", &["--nodeport-addresses=0.0.0.0/0,::/0"]);
     let names = everywhere.with("web", &node_port(), &none()).names();
     assert!(!names.contains(&"localhost-node-ports"), "{names:?}");
 }
 
 #[test]
 fn use_that_the_kernel_counted_is_told() {
-    let mut cluster = Cluster::new(From::Iptables, &[]).with("web", &node_port(), &none());
+    let mut cluster = Cluster::new("iptables", &[]).with("web", &node_port(), &none());
     cluster.evidence.localhost_packets = Some(17);
     cluster.evidence.invalid_packets = Some(4);
     let changes = cluster.changes();
@@ -163,13 +160,13 @@ fn ipvs_settings_lose_their_meaning() {
         "--ipvs-exclude-cidrs=192.0.2.0/24",
         "--ipvs-tcp-timeout=30s",
     ];
-    let names = Cluster::new(From::Ipvs, &flags).names();
+    let names = Cluster::new("ipvs", &flags).names();
     assert_eq!(
         names,
         ["scheduler", "strict-arp", "exclude-cidrs", "timeouts"]
     );
     let rr = [ALIKE[0], "--ipvs-scheduler=rr"];
-    assert_eq!(Cluster::new(From::Ipvs, &rr).names(), [""; 0]);
+    assert_eq!(Cluster::new("ipvs", &rr).names(), [""; 0]);
 }
 
 #[test]
@@ -179,12 +176,12 @@ fn ipvs_falls_back_where_others_drop() {
         "healthCheckNodePort": 31000, "ports": [{"port": 80, "nodePort": 30081}],
     });
     let status = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}});
-    let changes = Cluster::new(From::Ipvs, &ALIKE)
+    let changes = Cluster::new("ipvs", &ALIKE)
         .with("lb", &local, &status)
         .changes();
     let names: Vec<_> = changes.iter().map(|change| change.change).collect();
     assert_eq!(names, ["local-fallback", "addresses-on-the-node"]);
-    let iptables = Cluster::new(From::Iptables, &ALIKE).with("lb", &local, &status);
+    let iptables = Cluster::new("iptables", &ALIKE).with("lb", &local, &status);
     assert_eq!(iptables.names(), [""; 0]);
 }
 
@@ -194,9 +191,9 @@ fn affinity_starts_anew_and_is_shared() {
         "type": "NodePort", "clusterIP": "10.96.0.13", "sessionAffinity": "ClientIP",
         "ports": [{"port": 80, "nodePort": 30082}],
     });
-    let ipvs = Cluster::new(From::Ipvs, &ALIKE).with("sticky", &sticky, &none());
+    let ipvs = Cluster::new("ipvs", &ALIKE).with("sticky", &sticky, &none());
     assert_eq!(ipvs.names(), ["affinity-per-address", "affinity-restarts"]);
-    let iptables = Cluster::new(From::Iptables, &ALIKE).with("sticky", &sticky, &none());
+    let iptables = Cluster::new("iptables", &ALIKE).with("sticky", &sticky, &none());
     assert_eq!(iptables.names(), ["affinity-restarts"]);
 }
 
@@ -206,7 +203,7 @@ fn a_closed_firewall_was_opened_by_the_old_mode() {
         "type": "LoadBalancer", "clusterIP": "10.96.0.12", "externalTrafficPolicy": "Local",
         "healthCheckNodePort": 31000, "ports": [{"port": 80, "nodePort": 30081}],
     });
-    let mut cluster = Cluster::new(From::Iptables, &ALIKE).with("lb", &checked, &none());
+    let mut cluster = Cluster::new("iptables", &ALIKE).with("lb", &checked, &none());
     cluster.evidence.forward_refused = Some(vec!["chain FORWARD of ip filter".into()]);
     cluster.evidence.input_refused = Some(vec!["chain INPUT of ip filter".into()]);
     cluster.evidence.hooks = vec!["iptables-nft -t nat -A X -j KUBE-MARK-MASQ".into()];
@@ -223,7 +220,7 @@ fn sections_of_other_modes_are_not_read() {
         "--iptables-masquerade-bit=20",
         "--iptables-sync-period=77s",
     ];
-    let changes = Cluster::new(From::Iptables, &flags).changes();
+    let changes = Cluster::new("iptables", &flags).changes();
     let bit = changes
         .iter()
         .find(|change| change.change == "masquerade-bit");
@@ -232,7 +229,7 @@ fn sections_of_other_modes_are_not_read() {
 
 #[test]
 fn the_steps_name_the_mode_and_the_way_back() {
-    for from in [From::Iptables, From::Ipvs] {
+    for from in OldMode::all() {
         let steps = steps::steps(from);
         assert!(
             steps.contains(&format!("set mode: {} again", from.name())),
@@ -243,5 +240,5 @@ fn the_steps_name_the_mode_and_the_way_back() {
             "{steps}"
         );
     }
-    assert!(steps::steps(From::Ipvs).contains("kube-ipvs0"));
+    assert!(steps::steps(OldMode::of(mode::find("ipvs").unwrap()).unwrap()).contains("kube-ipvs0"));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Change, From};
+use super::{Change, OldMode};
 use crate::inspect::wrap::hanging;
 
 /// How many Services are named.
@@ -15,7 +15,7 @@ const ALWAYS: &str = "In nftables mode a port of a cluster IP that no Service ha
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'c> {
     /// Where from.
-    pub from: From,
+    pub from: OldMode,
     /// What changes.
     pub changes: &'c [Change],
 }

@@ -1,5 +1,7 @@
 //! Where the kernel is not as wanted.
 
+use std::sync::Arc;
+
 use ferrovia_core::desired::Desired;
 use ferrovia_core::difference::{Difference, DifferenceKind};
 use ferrovia_host::portals::Directory;
@@ -35,7 +37,7 @@ pub struct FamilyDifferences {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// The mode that programs it.
-    pub mode: Mode,
+    pub mode: Arc<dyn Mode>,
     /// The rules count connections.
     pub counters: bool,
     /// The proxies of this process; none if it is not the one that listens.
@@ -43,7 +45,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Compares what is wanted with what is there.
+    /// Compares the desired state with the kernel.
     ///
     /// # Errors
     /// If the kernel cannot be read, or the mode cannot be compared from here.

@@ -29,13 +29,13 @@ pub struct FamilyPlan {
 
 impl Plans {
     /// The whole ruleset.
-    pub fn whole<'a>(mode: &Mode, desired: impl IntoIterator<Item = &'a Desired>) -> Self {
+    pub fn whole<'a>(mode: &dyn Mode, desired: impl IntoIterator<Item = &'a Desired>) -> Self {
         Self::new(mode, desired, |desired| mode.plan(desired))
     }
 
     /// What the only Service of these adds to a node with none: numbers may differ from a running proxy's, which depend on what was there
     /// before. See [`alone`].
-    pub fn of_service<'a>(mode: &Mode, desired: impl IntoIterator<Item = &'a Desired>) -> Self {
+    pub fn of_service<'a>(mode: &dyn Mode, desired: impl IntoIterator<Item = &'a Desired>) -> Self {
         Self::new(mode, desired, |with| {
             let without = with.without_services();
             mode.plan_change(&without, with, &delta(&without, with))
@@ -43,7 +43,7 @@ impl Plans {
     }
 
     fn new<'a>(
-        mode: &Mode,
+        mode: &dyn Mode,
         desired: impl IntoIterator<Item = &'a Desired>,
         plan: impl Fn(&Desired) -> String,
     ) -> Self {

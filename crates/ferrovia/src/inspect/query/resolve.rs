@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ferrovia_core::family::Family;
 use ferrovia_core::model::{Protocol, ServiceKey, ServicePortSpec};
-use ferrovia_core::trace::{Ground, Packet, Place};
+use ferrovia_core::trace::{Packet, Place, TraceContext};
 
 use super::Unanswered;
 use super::packet::{Destination, Question, Source};
@@ -17,7 +17,7 @@ impl Question {
     ///
     /// # Errors
     /// If something named does not exist, or could be several things.
-    pub fn packet(&self, ground: &Ground<'_>) -> Result<Packet, Unanswered> {
+    pub fn packet(&self, context: &TraceContext<'_>) -> Result<Packet, Unanswered> {
         let (destination, protocol) = match &self.destination {
             Destination::Address(at, protocol) => (*at, *protocol),
             Destination::Service {
@@ -25,11 +25,11 @@ impl Question {
                 port,
                 protocol,
             } => {
-                let families = self.source.families(ground);
-                cluster_ip(ground, key, port.as_deref(), *protocol, &families)?
+                let families = self.source.families(context);
+                cluster_ip(context, key, port.as_deref(), *protocol, &families)?
             }
         };
-        let (source, place) = self.source.resolve(ground, destination.ip())?;
+        let (source, place) = self.source.resolve(context, destination.ip())?;
         if source.is_ipv4() != destination.is_ipv4() {
             let error = format!(
                 "{source} cannot send to {}: one is IPv4, the other IPv6",
@@ -52,12 +52,12 @@ impl Question {
 
 impl Source {
     /// The families it can send in.
-    fn families(&self, ground: &Ground<'_>) -> Vec<Family> {
+    fn families(&self, context: &TraceContext<'_>) -> Vec<Family> {
         match self {
             Self::Node | Self::Outside => Family::ALL.to_vec(),
             Self::Address(ip) => vec![Family::of(*ip)],
             Self::Pod { namespace, name } => {
-                let addresses = ground.store.pod_addresses(namespace, name);
+                let addresses = context.store.pod_addresses(namespace, name);
                 let has = |family: &Family| addresses.keys().any(|ip| Family::of(*ip) == *family);
                 let has_any = !addresses.is_empty();
                 // Of a pod that is not known the family is not what is wrong.
@@ -68,27 +68,31 @@ impl Source {
     }
 
     /// Its address for packets to this one, and where it is.
-    fn resolve(&self, ground: &Ground<'_>, to: IpAddr) -> Result<(IpAddr, Place), Unanswered> {
+    fn resolve(
+        &self,
+        context: &TraceContext<'_>,
+        to: IpAddr,
+    ) -> Result<(IpAddr, Place), Unanswered> {
         let family = Family::of(to);
         match self {
-            Self::Address(ip) => Ok((*ip, ground.place(*ip))),
+            Self::Address(ip) => Ok((*ip, context.place(*ip))),
             Self::Node => {
-                let primary = node_address(ground, family);
-                Ok((ground.node_source(to, primary), Place::Node))
+                let primary = node_address(context, family);
+                Ok((context.node_source(to, primary), Place::Node))
             }
             Self::Outside => Ok((nobody(family), Place::Outside)),
-            Self::Pod { namespace, name } => pod(ground, (namespace, name), family),
+            Self::Pod { namespace, name } => pod(context, (namespace, name), family),
         }
     }
 }
 
 /// A pod's address of a family.
 fn pod(
-    ground: &Ground<'_>,
+    context: &TraceContext<'_>,
     (namespace, name): (&str, &str),
     family: Family,
 ) -> Result<(IpAddr, Place), Unanswered> {
-    let all = ground.store.pod_addresses(namespace, name);
+    let all = context.store.pod_addresses(namespace, name);
     if all.is_empty() {
         return Err(Unanswered::unknown(
             format!("no EndpointSlice names pod {namespace}/{name}"),
@@ -102,7 +106,7 @@ fn pod(
     match found.as_slice() {
         [(ip, is_here)] => {
             // It may share the node's address; else the object knows best where it runs.
-            let place = match ground.place(*ip) {
+            let place = match context.place(*ip) {
                 Place::Node => Place::Node,
                 _ if *is_here => Place::LocalPod,
                 _ => Place::RemotePod,
@@ -128,14 +132,14 @@ fn pod(
 
 /// The cluster IP and port that a Service's name stands for.
 fn cluster_ip(
-    ground: &Ground<'_>,
+    context: &TraceContext<'_>,
     key: &ServiceKey,
     port: Option<&str>,
     protocol: Option<Protocol>,
     families: &[Family],
 ) -> Result<(SocketAddr, Protocol), Unanswered> {
-    let Some(service) = ground.store.service(key) else {
-        return Err(unknown_service(ground, key));
+    let Some(service) = context.store.service(key) else {
+        return Err(unknown_service(context, key));
     };
     let mut ips = families
         .iter()
@@ -175,9 +179,9 @@ fn cluster_ip(
 }
 
 /// There is no such Service; others of its name are told.
-pub fn unknown_service(ground: &Ground<'_>, service: &ServiceKey) -> Unanswered {
+pub fn unknown_service(context: &TraceContext<'_>, service: &ServiceKey) -> Unanswered {
     let families = Family::ALL.into_iter();
-    let ports = families.flat_map(|family| ground.builder.desired(family).ports.keys());
+    let ports = families.flat_map(|family| context.builder.desired(family).ports.keys());
     let mut alike: Vec<&str> = ports
         .filter(|key| key.service.name() == service.name())
         .map(|key| key.service.as_str())
@@ -193,9 +197,9 @@ pub fn unknown_service(ground: &Ground<'_>, service: &ServiceKey) -> Unanswered 
 }
 
 /// This node's address of a family, for what it sends to others.
-fn node_address(ground: &Ground<'_>, family: Family) -> IpAddr {
-    let by_object = ground.store.node().and_then(|node| node.ip(family));
-    let mut others = ground.addresses.iter().copied();
+fn node_address(context: &TraceContext<'_>, family: Family) -> IpAddr {
+    let by_object = context.store.node().and_then(|node| node.ip(family));
+    let mut others = context.addresses.iter().copied();
     let other = || others.find(|ip| Family::of(*ip) == family && !ip.is_loopback());
     by_object.or_else(other).unwrap_or(match family {
         Family::V4 => Ipv4Addr::LOCALHOST.into(),

@@ -46,7 +46,7 @@ pub struct Tracked {
 
 impl Live {
     /// Asks the kernel of this machine.
-    pub fn read(mode: &Mode, trace: &Trace) -> Self {
+    pub fn read(mode: &dyn Mode, trace: &Trace) -> Self {
         let mut live = Self::default();
         if let Err(error) = live.fill(mode, trace) {
             live.kernel_problem = Some(error.to_string());
@@ -54,7 +54,7 @@ impl Live {
         live
     }
 
-    fn fill(&mut self, mode: &Mode, trace: &Trace) -> Result<(), SyncError> {
+    fn fill(&mut self, mode: &dyn Mode, trace: &Trace) -> Result<(), SyncError> {
         self.kernel = Some(mode.find_in_kernel(trace)?);
         let packet = &trace.packet;
         let sent_to = SocketAddr::new(packet.destination, packet.port);

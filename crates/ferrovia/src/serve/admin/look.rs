@@ -89,7 +89,7 @@ impl Admin {
         let families = self.families(query)?;
         let Some(name) = query.get("service") else {
             let wanted = self.wanted(families, Desired::clone).await?;
-            let plans = self.looker.ask(move |it| Plans::whole(&it.mode, &wanted));
+            let plans = self.looker.ask(move |it| Plans::whole(&*it.mode, &wanted));
             return versioned(&plans.await?);
         };
         let service = service_name(name)?;
@@ -104,7 +104,7 @@ impl Admin {
         }
         let plans = self
             .looker
-            .ask(move |it| Plans::of_service(&it.mode, &wanted));
+            .ask(move |it| Plans::of_service(&*it.mode, &wanted));
         versioned(&plans.await?)
     }
 

@@ -70,7 +70,7 @@ impl Admin {
         let mut overview = json!({
             "version": VERSION,
             "node": self.about.node,
-            "mode": self.about.mode,
+            "mode": self.about.mode.name(),
             "families": families,
             "source": self.about.source,
             "started": self.started.to_string(),

@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::rates::{Count, Sample};
 use super::snapshot::{Snapshot, kind};
 use super::{Admin, VERSION};
+use crate::mode::Mode;
 use crate::sync::Engine;
 
 /// What the sync loop knows of a service.
@@ -92,8 +93,8 @@ impl Admin {
             )
         };
         let key = ServiceKey::new(namespace, name).ok_or_else(missing)?;
-        let (asked, mode) = (key.clone(), self.about.trace);
-        let known = self.ask(move |engine| Known::of(engine, &asked, mode));
+        let (asked, profile) = (key.clone(), self.about.mode.trace_profile());
+        let known = self.ask(move |engine| Known::of(engine, &asked, profile));
         let known = known.await?.ok_or_else(missing)?;
         let admin = Arc::clone(self);
         blocking(move || admin.describe(&key, &known)).await
@@ -115,7 +116,13 @@ impl Admin {
                 sample: &sample,
                 counting,
             };
-            PortView::new(*family, port, explained.as_ref(), self.about.mode, &counts)
+            PortView::new(
+                *family,
+                port,
+                explained.as_ref(),
+                &*self.about.mode,
+                &counts,
+            )
         };
         let warnings = known.warnings.iter();
         let warnings = warnings.map(
@@ -143,16 +150,16 @@ impl Known {
     fn of(
         engine: &Engine,
         key: &ServiceKey,
-        mode: ferrovia_core::trace::TraceMode,
+        profile: ferrovia_core::trace::TraceProfile,
     ) -> Option<Self> {
-        let ground = engine.ground(mode);
+        let context = engine.trace_context(profile);
         let mut ports = Vec::new();
         for family in Family::ALL {
             let Some(desired) = engine.desired(family) else {
                 continue;
             };
             for (port, wanted) in desired.ports_of(key) {
-                let explained = ground.builder.explain(ground.store, port, family);
+                let explained = context.builder.explain(context.store, port, family);
                 ports.push((family, Arc::clone(wanted), explained));
             }
         }
@@ -160,12 +167,12 @@ impl Known {
             return None;
         }
         let mut objects = vec![format!("Service {key}"), format!("Endpoints {key}")];
-        let slices = ground.store.slices(key);
+        let slices = context.store.slices(key);
         objects.extend(slices.map(|slice| format!("EndpointSlice {}", slice.key)));
         let warned = engine.warned().latest();
         Some(Self {
             ports,
-            health_check_port: ground
+            health_check_port: context
                 .store
                 .service(key)
                 .and_then(|it| it.health_check_port),
@@ -189,7 +196,7 @@ impl PortView {
         family: Family,
         port: &ServicePort,
         explained: Option<&Explained>,
-        mode: &str,
+        mode: &dyn Mode,
         counts: &Counts<'_>,
     ) -> Self {
         let total = |policy| -> u32 {
@@ -225,7 +232,7 @@ impl PortView {
 }
 
 impl FrontendView {
-    fn new(family: Family, port: &ServicePort, frontend: Frontend, mode: &str) -> Self {
+    fn new(family: Family, port: &ServicePort, frontend: Frontend, mode: &dyn Mode) -> Self {
         let policy = port.policy(frontend);
         let (address, number) = match frontend {
             Frontend::NodePort(number) => (number.to_string(), number),
@@ -244,38 +251,8 @@ impl FrontendView {
                 Some(RefusalAction::Drop) => "dropped",
             },
             endpoints: port.endpoints(policy).len(),
-            kernel: in_kernel(family, port, frontend, mode),
+            kernel: mode.inspect_command(family, port, frontend),
         }
-    }
-}
-
-/// A command that shows what the kernel has for a frontend. Names need no quoting: they are checked API names.
-fn in_kernel(family: Family, port: &ServicePort, frontend: Frontend, mode: &str) -> Option<String> {
-    let protocol = port.protocol();
-    let ip = match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
-    let refused = match port.refusal(frontend) {
-        None => "",
-        Some(RefusalAction::Reject) => "rejected-",
-        Some(RefusalAction::Drop) => "dropped-",
-    };
-    match mode {
-        "nftables" => {
-            let (set, key) = match frontend {
-                Frontend::NodePort(number) => ("nodeports", format!("{protocol} . {number}")),
-                Frontend::ClusterIp(at) | Frontend::ExternalIp(at) | Frontend::LoadBalancer(at) => {
-                    let key = format!("{} . {protocol} . {}", at.ip(), at.port());
-                    ("services", key)
-                }
-            };
-            Some(format!(
-                "nft get element {ip} ferrovia {refused}{set} '{{ {key} }}'"
-            ))
-        }
-        "iptables" => Some(format!("{ip}tables-save | grep -F '{} '", port.key)),
-        _ => None,
     }
 }
 

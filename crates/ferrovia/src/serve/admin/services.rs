@@ -105,9 +105,9 @@ impl Admin {
         });
         let mut cut = cut.await?;
         let keys = std::mem::take(&mut cut.keys);
-        let mode = self.about.trace;
+        let profile = self.about.mode.trace_profile();
         let known = self.ask(move |engine| {
-            let store = engine.ground(mode).store;
+            let store = engine.trace_context(profile).store;
             let count = |key| known_endpoints(store.slices(key));
             keys.iter().map(count).collect::<Vec<_>>()
         });

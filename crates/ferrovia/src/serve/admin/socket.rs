@@ -199,7 +199,7 @@ mod tests {
     use super::super::{About, Looker};
     use super::*;
     use crate::inspect::query::diff::Kernel;
-    use crate::mode::Mode;
+    use crate::mode::{Mode, NftablesMode};
     use crate::serve::health::{Health, State};
     use crate::sync;
 
@@ -248,11 +248,10 @@ mod tests {
     }
 
     fn admin() -> Admin {
-        let mode = Mode::Nftables;
+        let mode: Arc<dyn Mode> = Arc::new(NftablesMode::default());
         let about = About {
             node: "node-1".to_owned(),
-            mode: mode.name(),
-            trace: mode.to_trace(),
+            mode: Arc::clone(&mode),
             families: Vec::new(),
             source: "manifests",
         };

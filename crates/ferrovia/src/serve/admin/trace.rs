@@ -19,17 +19,17 @@ impl Admin {
             query.get(name).map(str::trim).ok_or_else(missing)
         };
         let question = Question::read(need("from")?, need("to")?)?;
-        let mode = self.about.trace;
+        let profile = self.about.mode.trace_profile();
         let traced = self.ask(move |engine| {
-            let ground = engine.ground(mode);
+            let context = engine.trace_context(profile);
             question
-                .packet(&ground)
-                .map(|packet| trace(&ground, &packet))
+                .packet(&context)
+                .map(|packet| trace(&context, &packet))
         });
         let trace = traced.await??;
         let answer = if query.flag("kernel")? {
             let look = self.looker.ask(move |kernel| Answer {
-                live: Live::read(&kernel.mode, &trace),
+                live: Live::read(&*kernel.mode, &trace),
                 trace,
             });
             look.await?

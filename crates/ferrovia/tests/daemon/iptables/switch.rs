@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use ferrovia::mode::{IptablesSettings, Mode, TakenOver};
+use ferrovia::mode::{InstallContext, IptablesMode, Mode as _, Removed};
 use ferrovia_host::iptables::Backend;
 use ferrovia_lab::daemon::manifests::web;
 use ferrovia_lab::daemon::{OWNER_TABLE, answered_throughout, parse_flows};
@@ -163,8 +163,8 @@ fn keeps_rules_when_a_kubelet_with_the_other_tools_starts_later() {
         .world
         .enter(Role::Node)
         .expect("the node can be entered");
-    let mut installed = Mode::Iptables(IptablesSettings::default())
-        .install(true)
+    let mut installed = IptablesMode::default()
+        .install(&InstallContext::default())
         .expect("the mode works here");
     said_by(
         machine
@@ -172,7 +172,7 @@ fn keeps_rules_when_a_kubelet_with_the_other_tools_starts_later() {
             .args(super::KUBELETS_WORD),
     );
     let removed = (installed.take_over)(std::time::Duration::ZERO).expect("the tools work");
-    assert_eq!(removed, TakenOver::default());
+    assert_eq!(removed, Removed::default());
     let now = machine.rules();
     for rule in rules.lines() {
         assert!(now.lines().any(|line| line == rule), "{rule}\n{now}");

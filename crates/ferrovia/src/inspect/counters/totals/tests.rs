@@ -20,7 +20,7 @@ struct Seven;
 impl Counts for Seven {
     fn read(&mut self, family: Family) -> Result<HashMap<Counted, u64>, SyncError> {
         let counted = Counted {
-            to: PacketDestination {
+            to: Destination {
                 address: Some([10, 96, 0, 10].into()),
                 protocol: 6,
                 port: 80,
@@ -90,8 +90,8 @@ fn web() -> Input {
     }
 }
 
-/// What is told of services.
-fn told(totals: &mut Totals) -> Result<Vec<u64>, SyncError> {
+/// The counts of services.
+fn read(totals: &mut Totals) -> Result<Vec<u64>, SyncError> {
     let mut out = Connections::new(10);
     totals.read(&mut out)?;
     Ok(out.services().map(|(_, count)| count).collect())
@@ -103,7 +103,7 @@ fn a_busy_loop_is_not_waited_for_without_end_and_nothing_counted_meanwhile_is_lo
     inputs.send(web()).unwrap();
     while inputs.try_send(Input::Check).is_ok() {}
     let mut totals = Totals::new(Box::new(Seven), inputs.clone());
-    let error = told(&mut totals).unwrap_err();
+    let error = read(&mut totals).unwrap_err();
     assert_eq!(error.to_string(), BUSY);
 
     let (synced, has_synced) = mpsc::channel();
@@ -117,9 +117,9 @@ fn a_busy_loop_is_not_waited_for_without_end_and_nothing_counted_meanwhile_is_lo
     });
     has_synced.recv().unwrap();
     // On a busy machine the loop may be late again; that loses nothing either.
-    let mut told_at_last = || wait(|| told(&mut totals).map_err(|error| error.to_string()));
-    assert_eq!(told_at_last(), [7]);
-    assert_eq!(told_at_last(), [7], "counted once");
+    let mut read_at_last = || wait(|| read(&mut totals).map_err(|error| error.to_string()));
+    assert_eq!(read_at_last(), [7]);
+    assert_eq!(read_at_last(), [7], "counted once");
     inputs.send(Input::Stop).unwrap();
     assert_eq!(looping.join().unwrap(), Stop::Asked);
 }

@@ -2,9 +2,8 @@
 
 use super::super::facts::Facts;
 use super::super::finding::{Area, Finding, In};
-use super::settings::SERVICE_DEVICE;
 use super::some_of;
-use crate::config::ModeName;
+use crate::mode;
 
 const PROXIES: In = In(Area::Proxies);
 /// Programs that send connections to Services, by the names of their processes.
@@ -28,11 +27,11 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
         kube_proxy_tables(facts),
         iptables_chains(facts),
         chains_without_tool(facts),
-        our_tables(facts),
-        service_device(facts),
-        mix(facts),
     ];
-    findings.into_iter().flatten().collect()
+    let of_modes = mode::ALL.into_iter().filter(|mode| !facts.is_mode(*mode));
+    let leftovers = of_modes.flat_map(|mode| mode.leftover_checks(facts));
+    let findings = findings.into_iter().flatten();
+    findings.chain(leftovers).chain(mix(facts)).collect()
 }
 
 fn owner(facts: &Facts) -> Option<Finding> {
@@ -122,10 +121,9 @@ fn kube_proxy_tables(facts: &Facts) -> Option<Finding> {
 fn iptables_chains(facts: &Facts) -> Option<Finding> {
     let check = "proxies/kube-proxy-iptables";
     let proxies = &facts.proxies;
-    // In this mode our chains have kube-proxy's names.
-    if proxies.iptables_chains.is_empty()
-        || matches!(facts.mode, Some(ModeName::Iptables | ModeName::Ipvs))
-    {
+    let mode = facts.mode.map(|mode| mode.properties());
+    let are_ours = mode.is_some_and(|mode| mode.shares_kube_proxy_chains);
+    if proxies.iptables_chains.is_empty() || are_ours {
         return None;
     }
     let tools: Vec<_> = proxies
@@ -172,33 +170,6 @@ fn chains_without_tool(facts: &Facts) -> Option<Finding> {
     ))
 }
 
-fn our_tables(facts: &Facts) -> Option<Finding> {
-    let other = facts.mode.filter(|mode| *mode != ModeName::Nftables)?;
-    (!facts.proxies.ours.is_empty()).then(|| {
-        PROXIES.warning(
-            "proxies/our-nftables",
-            format!("there are rules of our nftables mode, but the mode is {}", other.name()),
-            "Both are in force until the new mode has taken over, which it does when it first writes.",
-            "If Ferrovia has run in the new mode since, see its log; else start it, or: ferrovia cleanup",
-        )
-    })
-}
-
-fn service_device(facts: &Facts) -> Option<Finding> {
-    let mut links = facts.links.iter();
-    let is_there = links.any(|link| link.name == SERVICE_DEVICE);
-    let is_used = facts.mode == Some(ModeName::Ipvs)
-        || (facts.mode.is_none() && facts.proxies.ours.is_empty());
-    (is_there && !is_used).then(|| {
-        PROXIES.warning(
-            "proxies/ipvs-device",
-            format!("the device {SERVICE_DEVICE} of the ipvs mode is still there"),
-            "The addresses on it are the node's own as far as the kernel is concerned: other nodes' traffic to them may end here, and ipvs may still answer.",
-            "ferrovia cleanup --kube-proxy, which leaves virtual servers of others alone",
-        )
-    })
-}
-
 fn mix(facts: &Facts) -> Option<Finding> {
     let rulesets = &facts.proxies.rulesets;
     if rulesets.len() < 2 {
@@ -221,6 +192,7 @@ mod tests {
     use ferrovia_host::survey::processes::Process;
 
     use super::super::super::finding::Severity;
+    use super::super::settings::SERVICE_DEVICE;
     use super::super::tests::found;
     use super::*;
 
@@ -273,7 +245,7 @@ mod tests {
     fn legacy_rules_without_their_tool_are_a_problem_in_every_mode() {
         let mut facts = Facts::default();
         facts.proxies.chains_without_tool = [("iptables-legacy".to_owned(), 12)].into();
-        for mode in [None, Some(ModeName::Nftables), Some(ModeName::Iptables)] {
+        for mode in [None, mode::find("nftables"), mode::find("iptables")] {
             facts.mode = mode;
             let severity = severity(&facts, "proxies/kube-proxy-legacy");
             assert_eq!(severity, Some(Severity::Problem));
@@ -293,7 +265,7 @@ mod tests {
         for name in both {
             assert_eq!(severity(&facts, name), Some(Severity::Problem));
         }
-        facts.mode = Some(ModeName::Iptables);
+        facts.mode = mode::find("iptables");
         assert_eq!(severity(&facts, "proxies/kube-proxy-iptables"), None);
         assert_eq!(
             severity(&facts, "proxies/our-nftables"),
@@ -317,9 +289,9 @@ mod tests {
             ..Facts::default()
         };
         assert_eq!(severity(&facts, name), None, "a kube-proxy may use it");
-        facts.mode = Some(ModeName::Nftables);
+        facts.mode = mode::find("nftables");
         assert_eq!(severity(&facts, name), Some(Severity::Warning));
-        facts.mode = Some(ModeName::Ipvs);
+        facts.mode = mode::find("ipvs");
         assert_eq!(severity(&facts, name), None);
     }
 

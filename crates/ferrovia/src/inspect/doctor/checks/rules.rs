@@ -13,7 +13,6 @@ use super::super::facts::Facts;
 use super::super::finding::{Area, Finding, In, Severity};
 use super::super::owners::{Owner, described, owners};
 use super::some_of;
-use crate::config::ModeName;
 
 const RULES: In = In(Area::Rules);
 /// Where we send connections to endpoints.
@@ -69,12 +68,13 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// Not our own, nor a proxy's, of which another check speaks. In iptables and ipvs mode our rules let forwarded packets of Services pass.
+/// Not our own, nor a proxy's, of which another check speaks. In some modes our rules accept forwarded packets of Services.
 fn is_foreign(facts: &Facts, foreign: &Foreign<'_>) -> bool {
     let proxies = [Owner::Ferrovia, Owner::KubeProxy, Owner::Kubelet];
     let only_proxies =
         !foreign.owners.is_empty() && foreign.owners.iter().all(|owner| proxies.contains(owner));
-    let lets_pass = matches!(facts.mode, Some(ModeName::Iptables | ModeName::Ipvs))
+    let mode = facts.mode.map(|mode| mode.properties());
+    let lets_pass = mode.is_some_and(|mode| mode.accepts_forwarded_packets)
         && foreign.owners.contains(&Owner::KubeProxy)
         && foreign.chain.point == HookPoint::Forward;
     // The policy of a chain is nobody's: it may have been made by the proxy and set by somebody else.

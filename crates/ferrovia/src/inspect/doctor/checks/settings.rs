@@ -5,7 +5,6 @@ use ferrovia_core::family::Family;
 use super::super::facts::Facts;
 use super::super::finding::{Area, Finding, In, Severity};
 use super::some_of;
-use crate::config::ModeName;
 
 const SETTINGS: In = In(Area::Settings);
 /// The device that holds the addresses of Services in ipvs mode.
@@ -137,7 +136,8 @@ fn route_localnet(facts: &Facts) -> Option<Finding> {
         "packets to 127.0.0.0/8 are routed (route_localnet is 1 for {})",
         some_of(interfaces, 3)
     );
-    Some(if facts.mode == Some(ModeName::Iptables) {
+    let mode = facts.mode.map(|mode| mode.properties());
+    Some(if mode.is_some_and(|mode| mode.sets_route_localnet) {
         SETTINGS.note(
             check,
             what,

@@ -68,7 +68,7 @@ fn in_iptables_mode_our_own_rules_let_forwarded_packets_pass() {
         ..Facts::default()
     };
     assert!(found(&check(&facts), "rules/forward").is_some());
-    facts.mode = Some(ModeName::Iptables);
+    facts.mode = crate::mode::find("iptables");
     assert!(found(&check(&facts), "rules/forward").is_none());
 }
 

@@ -86,7 +86,7 @@ fn routed_loopback_is_left_over_unless_in_iptables_mode() {
     assert_eq!(severity(&facts, name), None);
     facts.localnet_routed = vec!["all".into()];
     assert_eq!(severity(&facts, name), Some(Severity::Warning));
-    facts.mode = Some(ModeName::Iptables);
+    facts.mode = crate::mode::find("iptables");
     assert_eq!(severity(&facts, name), Some(Severity::Note));
 }
 

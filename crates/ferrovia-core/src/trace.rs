@@ -2,9 +2,9 @@
 //!
 //! [`trace`] follows the order of the rules in the kernel: which frontend is addressed (`frontend.rs`), who may use it, which list of
 //! endpoints applies and what becomes of a packet that no endpoint takes (`verdict.rs`), what source address the endpoint sees
-//! (`masquerade.rs`), and the endpoints with their chances (`endpoints.rs`). What no service port takes is for `nobody.rs`, and gets hints
-//! (`hints.rs`). Where modes treat packets differently, [`TraceMode`] says so and nothing else. [`Trace`] (`answer.rs`) prints as text for
-//! people (`text.rs`) and serialises: field names and the words in kebab case stay as they are, fields may be added.
+//! (`masquerade.rs`), and the endpoints with their chances (`endpoints.rs`). Packets that match no service port are for `unmatched.rs`, with
+//! hints (`hints.rs`). Modes differ only in the fields of [`TraceProfile`]. [`Trace`] (`answer.rs`) prints as text for people (`text.rs`) and
+//! serialises: field names and the words in kebab case stay as they are, fields may be added.
 
 mod answer;
 mod endpoints;
@@ -12,12 +12,12 @@ mod frontend;
 mod hints;
 pub mod in_kernel;
 mod masquerade;
-mod mode;
-mod nobody;
 mod packet;
+mod profile;
 #[cfg(test)]
 mod tests;
 mod text;
+mod unmatched;
 mod verdict;
 
 use std::net::{IpAddr, SocketAddr};
@@ -26,8 +26,8 @@ pub use self::answer::{Cause, Outcome, ServiceMatch, Trace};
 pub use self::endpoints::{EndpointFate, in_words, topology_in_words};
 pub use self::frontend::FrontendKind;
 pub use self::masquerade::Masquerade;
-pub use self::mode::TraceMode;
 pub use self::packet::{Packet, Place};
+pub use self::profile::*;
 
 use self::frontend::{Found, find};
 use crate::desired::{Builder, Desired};
@@ -35,36 +35,36 @@ use crate::family::Family;
 use crate::model::TrafficPolicy;
 use crate::store::Store;
 
-/// What an answer is drawn from. Nothing of it is changed, and nothing is kept.
+/// The state that a packet is traced through. Only read.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+pub struct TraceContext<'a> {
     /// Has what is desired.
     pub builder: &'a Builder,
     /// The objects it was made from, as of its last update.
     pub store: &'a Store,
     /// The addresses on this node's interfaces.
     pub addresses: &'a [IpAddr],
-    /// The mode that programs the kernel.
-    pub mode: TraceMode,
+    /// How the mode that programs the kernel treats packets.
+    pub profile: TraceProfile,
 }
 
 /// Follows a packet.
-pub fn trace(ground: &Ground<'_>, packet: &Packet) -> Trace {
-    let desired = ground.builder.desired(Family::of(packet.destination));
+pub fn trace(context: &TraceContext<'_>, packet: &Packet) -> Trace {
+    let desired = context.builder.desired(Family::of(packet.destination));
     let tracer = Tracer {
-        ground,
+        context,
         desired,
         packet,
     };
     match find(&tracer) {
         Some(found) => tracer.service(&found),
-        None => tracer.nobody(),
+        None => tracer.unmatched(),
     }
 }
 
 /// The parts of an answer that are the same all along.
 struct Tracer<'a> {
-    ground: &'a Ground<'a>,
+    context: &'a TraceContext<'a>,
     desired: &'a Desired,
     packet: &'a Packet,
 }
@@ -73,7 +73,7 @@ impl Tracer<'_> {
     fn answer(&self, outcome: Outcome, cause: Cause, because: impl Into<String>) -> Trace {
         Trace {
             packet: self.packet.clone(),
-            mode: self.ground.mode,
+            profile: self.context.profile,
             outcome,
             cause,
             because: because.into(),
@@ -87,7 +87,7 @@ impl Tracer<'_> {
     /// The destination is one of this node's addresses, loopback included.
     fn is_local(&self) -> bool {
         let ip = self.packet.destination;
-        ip.is_loopback() || self.ground.addresses.contains(&ip)
+        ip.is_loopback() || self.context.addresses.contains(&ip)
     }
 
     fn is_from_node(&self) -> bool {
@@ -98,9 +98,9 @@ impl Tracer<'_> {
     fn service(&self, found: &Found<'_>) -> Trace {
         let (policy, policy_because) = self.policy(found);
         let explained =
-            self.ground
+            self.context
                 .builder
-                .explain(self.ground.store, &found.port.key, self.desired.family);
+                .explain(self.context.store, &found.port.key, self.desired.family);
         let mut trace = match self.shut_out(found) {
             Some(trace) => trace,
             None => self.verdict(found, policy, explained.as_ref()),

@@ -1,5 +1,5 @@
-//! Sweeps the sets that packets fill in nftables mode, on a thread of its own: reading a large set takes seconds, and no sync may wait for
-//! it.
+//! Maintains the dynamic sets of the nftables mode, which packets fill, on a thread of its own: reading a large set takes seconds, and no
+//! sync may wait for it.
 //!
 //! The sync loop submits which frontends and service ports went; their counts and affinities go some time later, those of many deletions
 //! at once. Besides, the thread looks every few seconds at two counters in our rules that stand still unless a packet found a set full. Then
@@ -53,13 +53,13 @@ pub enum Report {
     },
 }
 
-/// The handle on the thread, which ends when this is dropped.
+/// The handle of the thread, which exits when this is dropped.
 #[derive(Debug)]
-pub struct Sweeper {
+pub struct DynamicSets {
     shared: Arc<Shared>,
 }
 
-impl Sweeper {
+impl DynamicSets {
     /// Starts the thread, in this thread's network namespace. Without `counters` only affinities are swept.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Sweeper {
     }
 }
 
-impl Drop for Sweeper {
+impl Drop for DynamicSets {
     fn drop(&mut self) {
         self.shared.lock().has_ended = true;
         self.shared.changed.notify_all();

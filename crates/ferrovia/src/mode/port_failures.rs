@@ -1,4 +1,4 @@
-//! Ports that cannot be opened: told once, in the log and as an event of the Service, until they are open.
+//! Ports that cannot be opened: reported once, in the log and as an Event of the Service, until they are open.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,35 +8,34 @@ use ferrovia_host::portals::{Proxies, Trouble, TroubleReporter};
 
 use crate::kube_event::{Notice, Noticeboard, Regarding, Severity};
 
-/// What a port that cannot be opened means to those who want to use it.
+/// What it means for clients that a port cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Consequence {
-    /// In one word, as tools look for it.
+    /// The reason of the Event.
     pub(super) reason: &'static str,
-    /// In a sentence.
+    /// For the log.
     pub(super) sentence: &'static str,
 }
 
-/// Tells of ports that cannot be opened.
-pub(super) struct Troubles {
+/// Reports ports that cannot be opened.
+pub(super) struct PortFailures {
     consequence: Consequence,
     notices: Noticeboard,
-    /// The services whose trouble has been told and is not over.
-    told: BTreeSet<ServiceKey>,
+    /// The services whose failure has been reported and is not over.
+    reported: BTreeSet<ServiceKey>,
 }
 
-impl Troubles {
-    /// Nothing has been told yet.
+impl PortFailures {
     pub(super) fn new(consequence: Consequence, notices: Noticeboard) -> Self {
         Self {
             consequence,
             notices,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         }
     }
 
-    fn tell(&self, service: ServiceKey, note: String) {
-        tracing::warn!(%service, error = note, "{}; trying again", self.consequence.sentence);
+    fn publish(&self, service: ServiceKey, note: String) {
+        tracing::warn!(%service, error = note, consequence = self.consequence.sentence, "Failed to open a port; retrying");
         (self.notices)(Notice {
             regarding: Regarding::Service(service),
             severity: Severity::Warning,
@@ -47,29 +46,31 @@ impl Troubles {
     }
 }
 
-impl TroubleReporter for Troubles {
+impl TroubleReporter for PortFailures {
     fn report(&mut self, troubles: &[Trouble], proxies: &Proxies) {
         for Trouble { proxy, error } in troubles {
             let service = &proxy.key.service;
-            if self.told.insert(service.clone()) {
-                self.tell(service.clone(), error.to_string());
+            if self.reported.insert(service.clone()) {
+                self.publish(service.clone(), error.to_string());
             } else {
-                tracing::debug!(%service, %error, "still: {}", self.consequence.sentence);
+                tracing::debug!(%service, %error, consequence = self.consequence.sentence, "A port still cannot be opened");
             }
         }
-        if !self.told.is_empty() {
+        if !self.reported.is_empty() {
             let lacking = proxies.lacking().map(|proxy| &proxy.key.service);
             let lacking: BTreeSet<&ServiceKey> = lacking.collect();
-            self.told.retain(|service| lacking.contains(service));
+            self.reported.retain(|service| lacking.contains(service));
         }
     }
 }
 
-impl fmt::Debug for Troubles {
+impl fmt::Debug for PortFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = f.debug_struct("Troubles");
+        let mut fields = f.debug_struct("PortFailures");
         fields.field("consequence", &self.consequence);
-        fields.field("told", &self.told).finish_non_exhaustive()
+        fields
+            .field("reported", &self.reported)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,32 +127,35 @@ mod tests {
     }
 
     #[test]
-    fn each_service_is_told_of_once_until_its_trouble_is_over() {
-        let heard: Arc<Mutex<Vec<Notice>>> = Arc::default();
-        let board = heard.clone();
+    fn reports_each_service_once_until_its_port_is_open() {
+        let posted: Arc<Mutex<Vec<Notice>>> = Arc::default();
+        let board = posted.clone();
         let notices: Noticeboard = Arc::new(move |notice| board.lock().unwrap().push(notice));
-        let mut troubles = Troubles::new(CONSEQUENCE, notices);
+        let mut failures = PortFailures::new(CONSEQUENCE, notices);
         let mut proxies = proxies();
         let ((first, at_first), (_second, at_second)) = (taken(), taken());
         let changes = [proxy("web", at_first), proxy("more", at_second)];
         let failed = proxies.change(&changes);
-        troubles.report(&failed, &proxies);
+        failures.report(&failed, &proxies);
         let failed = proxies.retry();
-        troubles.report(&failed, &proxies);
-        let told = std::mem::take(&mut *heard.lock().unwrap());
-        assert_eq!(told.len(), 2, "{told:?}");
+        failures.report(&failed, &proxies);
+        let notices = std::mem::take(&mut *posted.lock().unwrap());
+        assert_eq!(notices.len(), 2, "{notices:?}");
         let web = Regarding::Service(ServiceKey::new("default", "web").unwrap());
-        let of_web = told.iter().find(|notice| notice.regarding == web).unwrap();
+        let of_web = notices
+            .iter()
+            .find(|notice| notice.regarding == web)
+            .unwrap();
         assert_eq!(of_web.reason, "FailedToTest");
-        assert!(of_web.note.contains(&at_first.to_string()), "{told:?}");
-        // One gets its port; another service has none still. Trouble that comes anew is told anew.
+        assert!(of_web.note.contains(&at_first.to_string()), "{notices:?}");
+        // One gets its port, the other does not. A new failure is reported again.
         drop(first);
         let failed = proxies.retry();
-        troubles.report(&failed, &proxies);
+        failures.report(&failed, &proxies);
         let failed = proxies.change(&[proxy("web", at_second)]);
-        troubles.report(&failed, &proxies);
-        let told = std::mem::take(&mut *heard.lock().unwrap());
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0].regarding, web);
+        failures.report(&failed, &proxies);
+        let notices = std::mem::take(&mut *posted.lock().unwrap());
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert_eq!(notices[0].regarding, web);
     }
 }

@@ -1,30 +1,30 @@
-//! What becomes of a packet that no service port takes.
+//! Packets that match no service port.
 
-use super::mode::OtherPorts;
+use super::profile::OtherPorts;
 use super::{Cause, Outcome, Trace, Tracer, hints, masquerade};
 
 impl Tracer<'_> {
     /// No service port is addressed.
-    pub(super) fn nobody(&self) -> Trace {
+    pub(super) fn unmatched(&self) -> Trace {
         let mut trace = (self.no_such_port())
             .or_else(|| self.no_such_cluster_ip())
             .unwrap_or_else(|| self.unknown());
         if trace.outcome == Outcome::NotAService {
             trace.masquerade = masquerade::of_passing(self);
         }
-        trace.hints = hints::of_nobody(self);
+        trace.hints = hints::of_unmatched(self);
         trace
     }
 
-    /// It is for an address of a Service that has other ports only, and the mode looks after those.
+    /// It is for a port that no Service has, at an address of a Service, and the mode has a rule for that.
     fn no_such_port(&self) -> Option<Trace> {
-        let what = match self.ground.mode.other_ports() {
+        let what = match self.context.profile.other_ports {
             OtherPorts::Routed => return None,
-            OtherPorts::RefusedOnClusterIps => {
+            OtherPorts::RejectedOnClusterIps => {
                 (self.is_checked() && self.is_cluster_ip()).then_some("a cluster IP")
             }
             // A cluster IP is on this node because we put it there; another address may have been its own before.
-            OtherPorts::RefusedOnServiceAddresses => {
+            OtherPorts::RejectedOnServiceAddresses => {
                 let is_ours = self.is_cluster_ip() || !self.is_local() && self.is_service_address();
                 is_ours.then_some("an address of a Service")
             }
@@ -37,10 +37,10 @@ impl Tracer<'_> {
         Some(self.answer(Outcome::Refused, Cause::NoSuchPort, because))
     }
 
-    /// It is in the range of cluster IPs, and the mode looks after those.
+    /// It is in a ServiceCIDR, and the mode has a rule for addresses that no Service has.
     fn no_such_cluster_ip(&self) -> Option<Trace> {
         let to = self.packet.destination;
-        let is_asked = self.ground.mode.drops_unallocated() && self.is_checked();
+        let is_asked = self.context.profile.drops_unallocated_cluster_ips && self.is_checked();
         let mut cidrs = self.desired.node.service_cidrs.iter();
         let cidr = cidrs.find(|cidr| is_asked && cidr.contains(&to))?;
         let because =

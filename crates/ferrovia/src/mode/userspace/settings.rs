@@ -1,18 +1,20 @@
-//! What only the userspace mode needs.
+//! The settings that only the userspace mode has.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::duration::GoDuration;
-use super::file::Document;
-use super::validate::Checks;
+use ferrovia_core::trace;
 
-/// As long as the kernel remembers a flow that nobody answered. kube-proxy's 250 ms were shorter than many an answer takes.
-const UDP_IDLE: Duration = Duration::from_secs(30);
+use crate::config::duration::GoDuration;
+use crate::config::file::Document;
+use crate::config::validate::Checks;
+
+/// As long as the kernel remembers a flow without an answer. kube-proxy's 250 ms were shorter than many answers take.
+pub(in crate::mode) const UDP_IDLE: Duration = Duration::from_secs(30);
 /// The longest name an interface can have.
 const LONGEST_INTERFACE: usize = 15;
 
-/// What only the userspace mode needs.
+/// What only the userspace mode has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserspaceSettings {
     /// How clients' packets come to the proxy.
@@ -30,32 +32,34 @@ pub struct UserspaceSettings {
 pub enum PortalSetting {
     /// By iptables rules.
     #[default]
-    Iptables,
-    /// By service addresses on an interface.
+    Rules,
+    /// By service addresses on an interface: bind portals.
     Bind,
 }
 
+pub(super) const DEFAULT: UserspaceSettings = UserspaceSettings {
+    portals: PortalSetting::Rules,
+    interface: None,
+    udp_idle: UDP_IDLE,
+    ports: None,
+};
+
 impl Default for UserspaceSettings {
     fn default() -> Self {
-        Self {
-            portals: PortalSetting::Iptables,
-            interface: None,
-            udp_idle: UDP_IDLE,
-            ports: None,
-        }
+        DEFAULT
     }
 }
 
 impl UserspaceSettings {
-    /// What other modes do not use is not checked, as for ipvs.
-    pub(super) fn of(checks: &mut Checks, document: &Document) -> Self {
-        if document.mode != "userspace" {
+    /// What the file and the flags say. In other modes it is not checked.
+    pub(in crate::mode) fn of(checks: &mut Checks, document: &Document) -> Self {
+        if document.mode != trace::USERSPACE.mode {
             return Self::default();
         }
         let given = &document.ferrovia.userspace;
         let words = [
-            ("", PortalSetting::Iptables),
-            ("iptables", PortalSetting::Iptables),
+            ("", PortalSetting::Rules),
+            ("iptables", PortalSetting::Rules),
             ("bind", PortalSetting::Bind),
         ];
         let portals = checks.word("ferrovia.userspace.portals", &given.portals, &words);

@@ -1,7 +1,7 @@
-//! Connections per service and per endpoint, as the kernel counted them.
+//! `ferrovia counters`: connections per service and per endpoint, read from our table.
 //!
 //! A count is of a pair, a frontend and the endpoint it led to, and is forgotten a day after it last grew. So sums over endpoints may
-//! become smaller; whoever wants rates takes them of pairs.
+//! become smaller; compute rates per pair.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,8 @@ use ferrovia_host::nft::{Error, Nft};
 
 /// What the kernel counted for one family.
 #[derive(Debug)]
-pub struct Report {
+struct Report {
     family: Family,
-    /// The nftables mode has a table here.
-    pub has_table: bool,
     services: BTreeMap<Box<str>, ServiceReport>,
 }
 
@@ -31,11 +29,26 @@ struct ServiceReport {
     lists: BTreeMap<u32, KernelEndpointList>,
 }
 
-/// Reads the counters of a family.
-pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
+/// The counters of services whose name starts so, of both families; none without a table.
+pub(super) fn read(prefix: Option<&str>) -> Result<Option<String>, Error> {
+    let mut nft = Nft::open()?;
+    let mut text = None;
+    for family in Family::ALL {
+        if let Some(report) = read_family(&mut nft, family)? {
+            let text: &mut String = text.get_or_insert_default();
+            text.push_str(&report.of(prefix).to_string());
+        }
+    }
+    Ok(text)
+}
+
+fn read_family(nft: &mut Nft, family: Family) -> Result<Option<Report>, Error> {
     let observed = nft.observe(family, TABLE, &[])?;
+    if !observed.exists {
+        return Ok(None);
+    }
     let mut counts = |set: NftSetId| -> Result<Vec<(ElementKey, u64)>, Error> {
-        // Without counters there are no such sets, and without services no table.
+        // Without counters there are no such sets.
         if observed.sets.contains_key(set.name()) {
             nft.counters(family, TABLE, set.name())
         } else {
@@ -44,10 +57,7 @@ pub fn read(nft: &mut Nft, family: Family) -> Result<Report, Error> {
     };
     let (connections, refusals) = (counts(NftSetId::Connections)?, counts(NftSetId::Refusals)?);
     let view = ServiceTableView::of(&observed).counted(&connections, &refusals);
-    Ok(Report {
-        has_table: observed.exists,
-        ..Report::new(family, view)
-    })
+    Ok(Some(Report::new(family, view)))
 }
 
 impl Report {
@@ -62,16 +72,11 @@ impl Report {
             }
             service.frontends.push(frontend);
         }
-        Self {
-            family,
-            has_table: true,
-            services,
-        }
+        Self { family, services }
     }
 
-    /// Only the services whose name begins so.
-    #[must_use]
-    pub fn of(mut self, prefix: Option<&str>) -> Self {
+    /// Only the services whose name starts so.
+    fn of(mut self, prefix: Option<&str>) -> Self {
         self.services
             .retain(|name, _| prefix.is_none_or(|prefix| name.starts_with(prefix)));
         self

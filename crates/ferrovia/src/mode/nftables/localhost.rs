@@ -1,4 +1,4 @@
-//! Node ports on loopback for a mode whose rules cannot lead there: proxies of this process listen on 127.0.0.1 and ::1.
+//! Node ports on loopback, where rules cannot lead: proxies of this process listen on 127.0.0.1 and ::1.
 
 use std::time::{Duration, Instant};
 
@@ -6,44 +6,38 @@ use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::{Family, PerFamily};
 use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
-use ferrovia_core::trace::TraceMode;
 use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleReporter};
 
-use super::troubles::{Consequence, Troubles};
-use super::{Installed, Mode};
-use crate::config::Config;
+use super::NftablesMode;
 use crate::kube_event::Noticeboard;
+use crate::mode::Installed;
+use crate::mode::port_failures::{Consequence, PortFailures};
 use crate::sync::backend::{Backend, SyncError, Written};
 
-/// How long a port that somebody else has is left alone before it is tried again.
+/// How long to wait before a port that another process has is tried again.
 const RETRY: Duration = Duration::from_secs(15);
 
-/// What it means that such a port cannot be opened.
-const UNHEARD: Consequence = Consequence {
+/// The consequence if such a port cannot be opened.
+const NO_ANSWER: Consequence = Consequence {
     reason: "FailedToListenOnLocalhost",
     sentence: "the node port does not answer on loopback",
 };
 
-/// Adds node ports on loopback to a mode, where they are asked for and the mode does not have them of its own.
-#[must_use]
-pub fn with_localhost_node_ports(
+/// Adds node ports on loopback, in the families where they are configured.
+pub(super) fn add(
     mut installed: Installed,
-    mode: &Mode,
-    config: &Config,
+    mode: &NftablesMode,
     notices: &Noticeboard,
 ) -> Installed {
-    let wanted = wanted(mode, config);
-    if !wanted.v4 && !wanted.v6 {
-        return installed;
-    }
+    let families = mode.localhost_node_ports;
     let engine = LazyEngine::default();
     let settings = ProxySettings {
         ports: None,
-        udp_idle: config.userspace.udp_idle,
+        udp_idle: mode.udp_idle,
     };
     installed.backends = PerFamily::from_fn(|family| {
         let inner = installed.backends[family].take()?;
-        if !wanted[family] {
+        if !families[family] {
             return Some(inner);
         }
         let (engine, directory) = (engine.clone(), installed.proxies.clone());
@@ -52,30 +46,11 @@ pub fn with_localhost_node_ports(
             inner,
             family,
             proxies,
-            troubles: Troubles::new(UNHEARD, notices.clone()),
+            failures: PortFailures::new(NO_ANSWER, notices.clone()),
         };
         Some(Box::new(decorated) as Box<dyn Backend>)
     });
     installed
-}
-
-/// A mode as far as it matters to where packets go, with node ports on loopback where they are added to it.
-pub fn trace_mode(mode: &Mode, config: &Config) -> TraceMode {
-    match mode {
-        Mode::Nftables => TraceMode::Nftables {
-            localhost_node_ports: wanted(mode, config),
-        },
-        mode => mode.to_trace(),
-    }
-}
-
-/// The families in which node ports on loopback are added to a mode.
-fn wanted(mode: &Mode, config: &Config) -> PerFamily<bool> {
-    PerFamily::from_fn(|family| {
-        *mode == Mode::Nftables
-            && config.localhost_node_ports
-            && config.settings.node_ports.cover_loopback(family)
-    })
 }
 
 /// A mode with node ports on loopback.
@@ -83,11 +58,11 @@ struct Localhost {
     inner: Box<dyn Backend>,
     family: Family,
     proxies: Proxies,
-    troubles: Troubles,
+    failures: PortFailures,
 }
 
 impl Localhost {
-    /// Opens and closes proxies once the mode's rules are written; a port that somebody has is no reason to call the sync failed.
+    /// Opens and closes proxies once the mode's rules are written; a port that another process has does not make the sync fail.
     fn follow(
         &mut self,
         written: Written,
@@ -96,7 +71,7 @@ impl Localhost {
         let start = Instant::now();
         let changes = changes(&self.proxies);
         let troubles = self.proxies.change(&changes);
-        self.troubles.report(&troubles, &self.proxies);
+        self.failures.report(&troubles, &self.proxies);
         Written {
             apply: written.apply + start.elapsed(),
             ..written
@@ -126,7 +101,7 @@ impl Backend for Localhost {
 
     fn tidy(&mut self) -> Result<Written, SyncError> {
         let troubles = self.proxies.retry();
-        self.troubles.report(&troubles, &self.proxies);
+        self.failures.report(&troubles, &self.proxies);
         self.inner.tidy()
     }
 
