@@ -50,6 +50,7 @@
 //! | connections are reset, at once or in the middle of a line | [`ApiServer::reset_connections`], [`ApiServer::reset_in_next_write`] |
 //! | the client shall go elsewhere (`GOAWAY`) | [`ApiServer::go_away`] |
 //! | bytes drip, or stop | [`ApiServer::interfere`] |
+//! | open connections stop, new ones do not | [`ApiServer::freeze_connections`] |
 //! | a token is no longer valid | [`ApiServer::rotate_token`] |
 //! | the storage is restored from a backup | [`ApiServer::restore`] |
 //!
@@ -173,7 +174,7 @@ impl ApiServer {
             .map_err(|source| failed(format!("listening on {}", options.listen), source))?;
         let address = door.address;
         let certificates = match options.tls {
-            true => Some(Box::new(Certificates::new(address.ip())?)),
+            true => Some(Box::new(Certificates::new(address.ip(), options.http2)?)),
             false => None,
         };
         let tls = certificates.as_ref().map(|c| c.server_config.clone());
@@ -329,6 +330,11 @@ impl ApiServer {
         self.shared.state().connections()
     }
 
+    /// How many connections were made so far, with and without a request.
+    pub fn connections_made(&self) -> usize {
+        self.shared.state().connections_made()
+    }
+
     /// Waits until something is so. Asks again whenever something has happened here, and now and
     /// then, as the condition may be about the client.
     pub fn wait_until(&self, mut condition: impl FnMut(&Self) -> bool) -> Result<(), Error> {
@@ -398,6 +404,11 @@ impl ApiServer {
     pub fn reset_connections(&self) {
         let state = self.shared.state();
         state.order_connections(ConnectionOrder::Reset);
+    }
+
+    /// Stops all bytes on the connections that are open now, in both directions, until they are closed.
+    pub fn freeze_connections(&self) {
+        self.shared.state().freeze_connections();
     }
 
     /// Resets each open connection in the middle of what is written to it next. If that is an

@@ -10,6 +10,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Whether to speak TLS, with an authority made for this server.
     pub tls: bool,
+    /// Whether HTTP/2 is offered to clients that speak TLS.
+    pub http2: bool,
     /// What clients must show.
     pub auth: Auth,
     /// How watches with `sendInitialEvents` are treated.
@@ -31,6 +33,7 @@ impl Default for Options {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             tls: false,
+            http2: true,
             auth: Auth::None,
             streaming_lists: StreamingLists::Served,
             watch_cache: true,

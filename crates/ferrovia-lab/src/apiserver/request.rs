@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Version};
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -19,6 +19,10 @@ pub struct Request {
     pub user: Option<String>,
     /// The client certificate that was shown (DER).
     pub certificate: Option<Vec<u8>>,
+    /// The version of HTTP.
+    pub version: Version,
+    /// The connection it came on, by a number.
+    pub connection: u64,
     /// When it came.
     pub at: Instant,
 }

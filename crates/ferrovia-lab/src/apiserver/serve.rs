@@ -48,6 +48,8 @@ pub(super) async fn answer(
         user: user(&shared, &peer, &head.headers),
         headers: head.headers,
         certificate: peer.certificate.clone(),
+        version: head.version,
+        connection: peer.connection,
         at: Instant::now(),
     };
     shared.state().requests.push(logged.clone());

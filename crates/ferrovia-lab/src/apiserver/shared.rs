@@ -39,6 +39,7 @@ pub(super) struct State {
     next_id: u64,
     watches: Vec<OpenWatch>,
     connections: Vec<OpenConnection>,
+    connections_made: usize,
 }
 
 #[derive(Debug)]
@@ -76,6 +77,7 @@ impl Shared {
             next_id: 0,
             watches: vec![],
             connections: vec![],
+            connections_made: 0,
         };
         Self {
             options,
@@ -150,6 +152,7 @@ impl State {
         let (orders, receiver) = mpsc::unbounded_channel();
         let id = self.new_id();
         self.connections.push(OpenConnection { id, fate, orders });
+        self.connections_made += 1;
         (id, receiver)
     }
 
@@ -160,6 +163,17 @@ impl State {
     /// How many connections are open.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    pub(super) fn connections_made(&self) -> usize {
+        self.connections_made
+    }
+
+    /// Has nothing pass on any connection from now on.
+    pub(super) fn freeze_connections(&self) {
+        for connection in &self.connections {
+            connection.fate.freeze();
+        }
     }
 
     /// Has every connection reset in the middle of its next write.

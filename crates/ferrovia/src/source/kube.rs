@@ -20,10 +20,12 @@ mod api;
 mod backoff;
 mod chunks;
 mod client;
+mod connections;
 mod decode;
 mod exec;
 mod format;
 mod freshness;
+mod gate;
 #[cfg(test)]
 mod hostile;
 mod items;

@@ -9,7 +9,6 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
-use kube::Client;
 use kube::client::Body;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
@@ -17,6 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::access::{AccessError, ApiAccess, Files, Opened};
 use super::client;
+use super::connections::Connections;
 use super::decode::{ListMetadata, Status};
 use super::format::Negotiation;
 use super::limit::Limit;
@@ -83,7 +83,7 @@ struct Current {
 
 /// A client with the credentials as they were at some time.
 struct Session {
-    client: Client,
+    connections: Arc<Connections>,
     host: String,
     files: Files,
     fingerprint: u64,
@@ -120,6 +120,9 @@ pub(super) enum RequestError {
     /// It could not be sent, or the answer not be received.
     #[error("{0}")]
     Transport(String),
+    /// The server closed the connection before it looked at the request, as HTTP/2 servers do now and then.
+    #[error("{0}")]
+    Unprocessed(String),
     /// The server refused.
     #[error("{}", shown(.status))]
     Refused {
@@ -138,7 +141,7 @@ impl Api {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, AccessError> {
         let is_opening = Arc::default();
-        let session = open_session(&access, times.answer, &is_opening).await?;
+        let session = open_session(&access, times, &is_opening).await?;
         let limit = Limit::new(access.qps, access.burst, Instant::now());
         let negotiation = Negotiation::new(access.encoding);
         let (platform, ours) = (platform(), env!("CARGO_PKG_VERSION"));
@@ -241,6 +244,18 @@ impl Api {
         session: &Session,
         call: &Call<'_>,
     ) -> Result<Response<Body>, RequestError> {
+        match self.send_once(session, call).await {
+            // There is a new connection now.
+            Err(RequestError::Unprocessed(_)) => self.send_once(session, call).await,
+            answer => answer,
+        }
+    }
+
+    async fn send_once(
+        &self,
+        session: &Session,
+        call: &Call<'_>,
+    ) -> Result<Response<Body>, RequestError> {
         let held_back = self.shared.limit.take(Instant::now());
         if !held_back.is_zero() {
             sleep(held_back).await;
@@ -258,11 +273,19 @@ impl Api {
             .body(Body::from(call.content.to_vec()))
             .map_err(|error| RequestError::Transport(error.to_string()))?;
         let asked = Instant::now();
-        let answer = match timeout(call.limit, session.client.send(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        let (client, used) = session.connections.client();
+        let answer = match timeout(call.limit, client.send(request)).await {
+            Ok(Ok(mut answer)) => {
+                answer.extensions_mut().insert(used.clone());
+                Ok(answer)
+            }
             Ok(Err(error)) => Err(transport_error(&error)),
             Err(_) => Err(RequestError::Late(call.limit)),
         };
+        // Where there is no connection, or the server has spoken, there is nothing to abandon.
+        if !matches!(answer, Ok(_) | Err(RequestError::Unreachable(_))) {
+            used.abandon();
+        }
         self.shared.observer.asked(&Asked {
             method: call.method.as_str(),
             host: &session.host,
@@ -307,7 +330,7 @@ impl Api {
         if current.retry_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
-        match open_session(access, times.answer, is_opening).await {
+        match open_session(access, *times, is_opening).await {
             Ok(session) => {
                 if session.fingerprint != current.session.fingerprint {
                     tracing::info!("Reloaded credentials for the API server");
@@ -334,7 +357,7 @@ impl Api {
 /// one thread: until it ends, no other is started.
 async fn open_session(
     access: &ApiAccess,
-    limit: Duration,
+    times: Times,
     is_opening: &Arc<AtomicBool>,
 ) -> Result<Arc<Session>, AccessError> {
     let hung = |what: &str| AccessError::Connection {
@@ -347,7 +370,7 @@ async fn open_session(
     let (access, runtime) = (access.clone(), Handle::current());
     let work = move || {
         let _inside = runtime.enter();
-        let session = open_blocking(&access, limit);
+        let session = open_blocking(&access, &times);
         drop(opening);
         // Nobody waits any more if it took too long.
         let _ = result.send(session);
@@ -356,7 +379,7 @@ async fn open_session(
         .name("kube-access".into())
         .spawn(work)
         .map_err(|error| hung(&format!("cannot start a thread: {error}")))?;
-    match timeout(limit + OPENING_SLACK, opened).await {
+    match timeout(times.answer + OPENING_SLACK, opened).await {
         Ok(Ok(session)) => session,
         Ok(Err(_)) => Err(hung("reading the credentials failed")),
         Err(_) => Err(hung("reading the credentials takes too long")),
@@ -380,12 +403,12 @@ impl Drop for Opening {
     }
 }
 
-fn open_blocking(access: &ApiAccess, limit: Duration) -> Result<Arc<Session>, AccessError> {
+fn open_blocking(access: &ApiAccess, times: &Times) -> Result<Arc<Session>, AccessError> {
     let Opened {
         config,
         files,
         expires,
-    } = access.open(limit)?;
+    } = access.open(times.answer)?;
     let url = &config.cluster_url;
     let host = url.host().unwrap_or_default();
     let host = url
@@ -393,7 +416,7 @@ fn open_blocking(access: &ApiAccess, limit: Duration) -> Result<Arc<Session>, Ac
         .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
     Ok(Arc::new(Session {
         fingerprint: files.fingerprint(),
-        client: client::build(config)?,
+        connections: Connections::open(client::factory(config, times)?)?,
         host,
         files,
         refresh_at: expires.map(|at| refresh_time(at, Timestamp::now(), Instant::now())),
@@ -445,13 +468,21 @@ async fn granted(answer: Response<Body>) -> Result<Response<Body>, RequestError>
 
 fn transport_error(error: &(dyn std::error::Error + 'static)) -> RequestError {
     let what = with_causes(error);
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    let is_connect = causes.any(|cause| {
+    let causes = || std::iter::successors(Some(error), |error| error.source());
+    let is_connect = causes().any(|cause| {
         let hyper = cause.downcast_ref::<hyper_util::client::legacy::Error>();
         hyper.is_some_and(hyper_util::client::legacy::Error::is_connect)
     });
+    let is_unprocessed = causes().any(|cause| {
+        let http2 = cause.downcast_ref::<h2::Error>();
+        http2.is_some_and(|error| {
+            error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
+        })
+    });
     if is_connect {
         RequestError::Unreachable(what)
+    } else if is_unprocessed {
+        RequestError::Unprocessed(what)
     } else {
         RequestError::Transport(what)
     }

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::api::{Api, RequestError};
 use super::backoff::{Backoff, random_between};
 use super::chunks::ReadError;
+use super::connections::Used;
 use super::decode::{Fault, Status};
 use super::freshness::Freshness;
 use super::known::{Known, is_before};
@@ -44,6 +45,8 @@ pub(super) struct Reflector {
     /// The server could not be reached, and has granted nothing since.
     is_lost: bool,
     lost: Lost,
+    /// Where the last answer came from.
+    connection: Option<Used>,
     /// The version at which a watch last made no sense.
     senseless_at: Option<String>,
     /// It was said that the server lacks or forbids this resource.
@@ -129,6 +132,7 @@ impl Reflector {
             backoff: Backoff::new(api.times()),
             is_lost: false,
             lost,
+            connection: None,
             api,
             resource,
             known: Known::default(),
@@ -182,6 +186,7 @@ impl Reflector {
         limit: Duration,
     ) -> Result<Response<Body>, RequestError> {
         let answer = self.api.get(uri, limit).await?;
+        self.connection = answer.extensions().get().cloned();
         if std::mem::take(&mut self.is_lost) {
             self.lost.outage.end(None);
         }
@@ -192,6 +197,9 @@ impl Reflector {
     async fn recover(&mut self, attempt: Attempt, failure: Failure) -> Result<Pause, Closed> {
         let now = Instant::now();
         let resource = self.resource.plural;
+        if let Failure::Read(_) | Failure::ListStalled = failure {
+            self.abandon_connection();
+        }
         match failure {
             Failure::Closed => Err(Closed),
             Failure::Expired | Failure::Ahead => {
@@ -242,6 +250,13 @@ impl Reflector {
                 self.avoid_this_place();
                 Ok(Pause::For(self.backoff.failed(now)))
             }
+        }
+    }
+
+    /// The answer broke off or stopped, and so might the next one on the same connection.
+    fn abandon_connection(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.abandon();
         }
     }
 
