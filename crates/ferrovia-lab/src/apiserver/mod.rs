@@ -31,6 +31,7 @@
 //!   `resourceVersion` and `resourceVersionMatch`. Watches know selectors (an object that starts or
 //!   stops to match is added or deleted), bookmarks, `timeoutSeconds` and `sendInitialEvents`; see
 //!   [`StreamingLists`] for older servers.
+//! - Lists of more than 128 KiB are compressed for clients that ask for it.
 //! - [`ApiServer::compact`] makes everything before now too old: for a watch that is an `ERROR`
 //!   event in an answer of 200, for the next page of a list an answer of 410.
 //! - New Events are checked as real servers do; an Event that lacks something is refused with 422.
@@ -56,7 +57,7 @@
 //!
 //! # What it leaves out
 //!
-//! Compression, discovery, fields in protobuf that no proxy reads, writes other than new events, and access rules. A version in
+//! Discovery, fields in protobuf that no proxy reads, writes other than new events, and access rules. A version in
 //! the future is refused at once, where real servers wait three seconds for it. A real server forgets
 //! history only when it is restarted or has no watch cache, and answers 403 for a moment after its start.
 
@@ -333,6 +334,11 @@ impl ApiServer {
     /// How many connections were made so far, with and without a request.
     pub fn connections_made(&self) -> usize {
         self.shared.state().connections_made()
+    }
+
+    /// How many answers were compressed so far.
+    pub fn compressed(&self) -> usize {
+        self.shared.state().compressed
     }
 
     /// Waits until something is so. Asks again whenever something has happened here, and now and

@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) interference: Interference,
     pub(super) requests: Vec<Request>,
     pub(super) events: Vec<Value>,
+    /// How many answers were compressed.
+    pub(super) compressed: usize,
     /// The bearer token that is accepted now.
     pub(super) token: String,
     next_id: u64,
@@ -73,6 +75,7 @@ impl Shared {
             interference: Interference::None,
             requests: vec![],
             events: vec![],
+            compressed: 0,
             token,
             next_id: 0,
             watches: vec![],

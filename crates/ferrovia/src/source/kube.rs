@@ -41,6 +41,7 @@ mod proxy;
 mod reflect;
 mod resource;
 mod times;
+mod unpack;
 mod watch;
 
 use std::ops::ControlFlow;

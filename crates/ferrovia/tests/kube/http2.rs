@@ -116,7 +116,9 @@ fn goaway_again_and_again_loses_no_change() {
         stage.server.end_watches(Kind::Service, End::Clean);
         stage.assert_followed(&source, port);
     }
-    assert_eq!((stage.lists(), source.seen(|seen| seen.relists)), (4, 0));
+    // A connection that closes in the very moment of a request costs a probe, which asks for the Node.
+    assert_eq!(lists(&stage.server, "services"), 1);
+    assert_eq!(source.seen(|seen| seen.relists), 0);
 }
 
 #[test]

@@ -73,6 +73,24 @@ fn a_streaming_list_is_one_request_for_each_resource() {
 }
 
 #[test]
+fn lists_come_compressed_and_watches_do_not() {
+    for pages in [with_pages(), with_lists(StreamingLists::Forbidden)] {
+        pages.apply_many((0..1200).map(sample::service)).unwrap();
+        let source = Source::listed(&pages);
+        assert_eq!(source.read(|told| told.objects.len()), 1200);
+        pages
+            .wait_until(|server| server.watches(Kind::Service) == 1)
+            .unwrap();
+        for request in requests(&pages, "services") {
+            let asked = request.headers.get("accept-encoding");
+            assert_eq!(asked.is_some(), !request.is_watch(), "{request:?}");
+        }
+        // The server compressed what it was asked to, and that was read.
+        assert!(pages.compressed() > 0);
+    }
+}
+
+#[test]
 fn a_server_that_forbids_streaming_is_asked_for_pages() {
     let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();

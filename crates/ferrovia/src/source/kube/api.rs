@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
@@ -22,6 +22,7 @@ use super::format::Negotiation;
 use super::limit::Limit;
 use super::observe::{Asked, Observer};
 use super::times::Times;
+use super::unpack::GZIP;
 use crate::version::{KUBERNETES, platform};
 
 /// More of a refusal than this is not read.
@@ -97,6 +98,15 @@ pub(super) struct ProbeAnswer {
     pub(super) resource_version: Option<String>,
 }
 
+/// How an answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// At once. Servers compress what is large if they are asked to.
+    Whole,
+    /// As things happen.
+    Stream,
+}
+
 /// A request to be made.
 struct Call<'a> {
     method: Method,
@@ -104,6 +114,7 @@ struct Call<'a> {
     /// The media types to ask for, if not the negotiated ones.
     accept: Option<&'static str>,
     content: &'a [u8],
+    shape: Shape,
     /// Until the headers of the answer.
     limit: Duration,
 }
@@ -175,6 +186,7 @@ impl Api {
     /// Asks for something; the answer is one that was granted. Its headers have to come within the limit.
     pub(super) async fn get(
         &self,
+        shape: Shape,
         uri: &str,
         limit: Duration,
     ) -> Result<Response<Body>, RequestError> {
@@ -183,6 +195,7 @@ impl Api {
             uri,
             accept: None,
             content: &[],
+            shape,
             limit,
         };
         self.request(&call).await
@@ -195,6 +208,8 @@ impl Api {
             uri,
             accept: Some(METADATA_ONLY),
             content: &[],
+            // Too small to be compressed.
+            shape: Shape::Stream,
             limit: self.shared.times.answer.min(LONGEST_PROBE),
         };
         match self.request(&call).await {
@@ -218,6 +233,7 @@ impl Api {
             uri,
             accept: Some(JSON),
             content: object,
+            shape: Shape::Stream,
             limit: self.shared.times.answer,
         };
         self.request(&call).await.map(|_| ())
@@ -266,6 +282,9 @@ impl Api {
             .uri(call.uri)
             .header(ACCEPT, accept)
             .header(USER_AGENT, &self.shared.user_agent);
+        if call.shape == Shape::Whole {
+            request = request.header(ACCEPT_ENCODING, GZIP);
+        }
         if !call.content.is_empty() {
             request = request.header(CONTENT_TYPE, JSON);
         }
@@ -475,9 +494,12 @@ fn transport_error(error: &(dyn std::error::Error + 'static)) -> RequestError {
     });
     let is_unprocessed = causes().any(|cause| {
         let http2 = cause.downcast_ref::<h2::Error>();
-        http2.is_some_and(|error| {
+        let is_refused = http2.is_some_and(|error| {
             error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
-        })
+        });
+        // The connection closed before the request was written.
+        let hyper = cause.downcast_ref::<hyper::Error>();
+        is_refused || hyper.is_some_and(hyper::Error::is_canceled)
     });
     if is_connect {
         RequestError::Unreachable(what)

@@ -8,7 +8,7 @@ use http::Response;
 use kube::client::Body;
 use tokio::time::sleep;
 
-use super::api::{Api, RequestError};
+use super::api::{Api, RequestError, Shape};
 use super::backoff::{Backoff, random_between};
 use super::chunks::ReadError;
 use super::connections::Used;
@@ -180,12 +180,13 @@ impl Reflector {
     }
 
     /// Asks the server for something; the answer as soon as it begins.
-    pub(super) async fn ask(
+    pub(super) async fn ask_for(
         &mut self,
+        shape: Shape,
         uri: &str,
         limit: Duration,
     ) -> Result<Response<Body>, RequestError> {
-        let answer = self.api.get(uri, limit).await?;
+        let answer = self.api.get(shape, uri, limit).await?;
         self.connection = answer.extensions().get().cloned();
         if std::mem::take(&mut self.is_lost) {
             self.lost.outage.end(None);
