@@ -31,6 +31,7 @@
 //!   one), `resourceVersion` and `resourceVersionMatch`. Watches support selectors (an object that
 //!   starts or stops matching is added or deleted), bookmarks, `timeoutSeconds` and
 //!   `sendInitialEvents`; see [`WatchListSupport`] for older servers.
+//! - Lists of more than 128 KiB are compressed for clients that accept it.
 //! - [`ApiServer::compact`] expires all earlier resourceVersions: a watch gets an `ERROR` event in a
 //!   200 response, the next page of a list a 410 response.
 //! - New Events are validated as by real servers; an invalid one is rejected with 422.
@@ -50,12 +51,13 @@
 //! | connections are reset, at once or in the middle of a line | [`ApiServer::reset_connections`], [`ApiServer::reset_in_next_write`] |
 //! | the server closes connections gracefully (`GOAWAY`) | [`ApiServer::go_away`] |
 //! | the network is slow or drops all bytes | [`ApiServer::interfere`] |
+//! | open connections drop all bytes, new ones do not | [`ApiServer::freeze_connections`] |
 //! | a token is no longer valid | [`ApiServer::rotate_token`] |
 //! | the storage is restored from a backup | [`ApiServer::restore`] |
 //!
 //! # Limitations
 //!
-//! There is no compression, discovery, RBAC, no writes other than new Events, and no protobuf fields that a proxy does not read. A future
+//! There is no discovery, RBAC, no writes other than new Events, and no protobuf fields that a proxy does not read. A future
 //! resourceVersion is rejected at once, where real servers wait three seconds for it. A real server expires resourceVersions only when it
 //! is restarted or has no watch cache, and responds with 403 for a moment after its start.
 
@@ -168,7 +170,7 @@ impl ApiServer {
             .map_err(|source| failed(format!("listen on {}", options.listen), source))?;
         let address = socket.address;
         let certificates = match options.tls {
-            true => Some(Box::new(Certificates::new(address.ip())?)),
+            true => Some(Box::new(Certificates::new(address.ip(), options.http2)?)),
             false => None,
         };
         let tls = certificates.as_ref().map(|c| c.server_config.clone());
@@ -323,8 +325,18 @@ impl ApiServer {
         self.shared.state().connections()
     }
 
-    /// Waits until a condition holds. It is checked whenever something happens here, and periodically,
-    /// because it may depend on the client.
+    /// How many connections were made so far, with and without a request.
+    pub fn connections_made(&self) -> usize {
+        self.shared.state().connections_made()
+    }
+
+    /// How many answers were compressed so far.
+    pub fn compressed(&self) -> usize {
+        self.shared.state().compressed
+    }
+
+    /// Waits until something is so. Asks again whenever something has happened here, and now and
+    /// then, as the condition may be about the client.
     pub fn wait_until(&self, mut condition: impl FnMut(&Self) -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -394,8 +406,13 @@ impl ApiServer {
         state.send_to_connections(ConnectionCommand::Reset);
     }
 
-    /// Resets each open connection in the middle of its next write. If that is an event, half of its
-    /// line arrives.
+    /// Stops all bytes on the connections that are open now, in both directions, until they are closed.
+    pub fn freeze_connections(&self) {
+        self.shared.state().freeze_connections();
+    }
+
+    /// Resets each open connection in the middle of what is written to it next. If that is an
+    /// event, half of its line arrives.
     pub fn reset_in_next_write(&self) {
         self.shared.state().reset_in_next_write();
     }

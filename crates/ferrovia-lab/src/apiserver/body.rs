@@ -1,9 +1,12 @@
 //! The body of a response: complete, or a stream that a task writes.
 
+use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::mpsc;
 
@@ -46,6 +49,25 @@ impl Body {
         match pieces.peek() {
             None => Self::One(first),
             Some(_) => Self::Pieces(Box::new(first.into_iter().chain(pieces))),
+        }
+    }
+
+    /// The body compressed, if all of it is there and larger than this; else as it is.
+    pub(super) fn compressed(self, than: usize) -> Result<Self, Self> {
+        let pieces: Vec<Bytes> = match self {
+            Self::One(piece) => piece.into_iter().collect(),
+            Self::Pieces(pieces) => pieces.collect(),
+            stream @ Self::Stream { .. } => return Err(stream),
+        };
+        if pieces.iter().map(Bytes::len).sum::<usize>() <= than {
+            return Err(Self::pieces(pieces.into_iter()));
+        }
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let packed = pieces.iter().try_for_each(|piece| encoder.write_all(piece));
+        match packed.and_then(|()| encoder.finish()) {
+            Ok(packed) => Ok(Self::one(packed)),
+            // Writing into memory does not fail.
+            Err(_) => Err(Self::pieces(pieces.into_iter())),
         }
     }
 

@@ -37,8 +37,8 @@ struct Pair {
 }
 
 impl Certificates {
-    /// Creates an authority, and signs a server at this address and a client.
-    pub(super) fn new(server: IpAddr) -> Result<Self, Error> {
+    /// Creates an authority, and signs a server at this address and a client. The server may offer HTTP/2.
+    pub(super) fn new(server: IpAddr, http2: bool) -> Result<Self, Error> {
         let mut params = named("lab-authority")?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -46,7 +46,7 @@ impl Certificates {
 
         Ok(Self {
             client: Mutex::new(Pair::signed_by(&authority)?),
-            server_config: server_config(server, &authority)?,
+            server_config: server_config(server, &authority, http2)?,
             authority,
         })
     }
@@ -92,6 +92,7 @@ fn named(name: &str) -> Result<CertificateParams, Error> {
 fn server_config(
     address: IpAddr,
     authority: &CertifiedIssuer<'_, KeyPair>,
+    http2: bool,
 ) -> Result<Arc<ServerConfig>, Error> {
     let mut params = named("lab-apiserver")?;
     params.subject_alt_names = vec![SanType::IpAddress(address)];
@@ -111,7 +112,10 @@ fn server_config(
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![certificate.der().clone()], key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if http2 {
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+    }
     Ok(Arc::new(config))
 }
 

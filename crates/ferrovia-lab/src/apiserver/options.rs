@@ -10,6 +10,8 @@ pub struct ApiServerOptions {
     pub listen: SocketAddr,
     /// Whether to use TLS, with a new certificate authority.
     pub tls: bool,
+    /// Whether HTTP/2 is offered over TLS.
+    pub http2: bool,
     /// How clients authenticate.
     pub auth: Auth,
     /// How watches with `sendInitialEvents` are treated.
@@ -31,6 +33,7 @@ impl Default for ApiServerOptions {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             tls: false,
+            http2: true,
             auth: Auth::None,
             watch_lists: WatchListSupport::Served,
             watch_cache: true,

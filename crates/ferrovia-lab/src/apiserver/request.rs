@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Version};
 
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -15,6 +15,9 @@ pub struct Request {
     pub user: Option<String>,
     /// The client certificate (DER).
     pub certificate: Option<Vec<u8>>,
+    pub version: Version,
+    /// The number of its connection.
+    pub connection: u64,
     /// The time of arrival.
     pub at: Instant,
 }

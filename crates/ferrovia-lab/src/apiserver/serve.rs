@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -25,6 +27,9 @@ use super::watch::watch;
 
 /// The maximum size of a request body. Real servers accept 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
+
+/// Larger responses are compressed if the client accepts it.
+const COMPRESSED_FROM: usize = 128 * 1024;
 
 /// The peer of a connection.
 #[derive(Clone, Debug)]
@@ -48,6 +53,8 @@ pub(super) async fn answer(
         user: user(&shared, &peer, &head.headers),
         headers: head.headers,
         certificate: peer.certificate.clone(),
+        version: head.version,
+        connection: peer.connection,
         at: Instant::now(),
     };
     shared.state().requests.push(logged.clone());
@@ -59,7 +66,7 @@ pub(super) async fn answer(
     };
     let encoding = encoding.unwrap_or(Encoding::Json);
     match answered {
-        Ok(body) => Ok(success(&logged, body, encoding)),
+        Ok(body) => Ok(compress(&shared, &logged, success(&logged, body, encoding))),
         Err(Refusal::Status(status)) => Ok(refusal(&status, encoding)),
         Err(Refusal::Abort) => Err(Aborted),
     }
@@ -261,6 +268,25 @@ fn success(request: &Request, body: Body, encoding: Encoding) -> Response<Body> 
     let is_json = request.method == http::Method::POST || request.path == "/version";
     let encoding = if is_json { Encoding::Json } else { encoding };
     finish(response, encoding.content_type(request.is_watch()))
+}
+
+/// Compresses a large answer as real servers do: for clients that ask for it, and never a watch.
+fn compress(shared: &ServerState, request: &Request, response: Response<Body>) -> Response<Body> {
+    let accepted = request.headers.get(ACCEPT_ENCODING);
+    let is_asked = accepted.is_some_and(|accepted| accepted == "gzip");
+    if !is_asked || request.is_watch() {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    match body.compressed(COMPRESSED_FROM) {
+        Ok(body) => {
+            shared.state().compressed += 1;
+            let gzip = HeaderValue::from_static("gzip");
+            head.headers.insert(CONTENT_ENCODING, gzip);
+            Response::from_parts(head, body)
+        }
+        Err(body) => Response::from_parts(head, body),
+    }
 }
 
 fn refusal(status: &Status, encoding: Encoding) -> Response<Body> {

@@ -34,11 +34,14 @@ pub(super) struct State {
     pub(super) interference: Interference,
     pub(super) requests: Vec<Request>,
     pub(super) events: Vec<Value>,
-    /// The valid bearer token.
+    /// How many answers were compressed.
+    pub(super) compressed: usize,
+    /// The bearer token that is accepted now.
     pub(super) token: String,
     next_id: u64,
     watches: Vec<OpenWatch>,
     connections: Vec<OpenConnection>,
+    connections_made: usize,
 }
 
 #[derive(Debug)]
@@ -72,10 +75,12 @@ impl ServerState {
             interference: Interference::None,
             requests: vec![],
             events: vec![],
+            compressed: 0,
             token,
             next_id: 0,
             watches: vec![],
             connections: vec![],
+            connections_made: 0,
         };
         Self {
             options,
@@ -162,6 +167,7 @@ impl State {
         let (commands, receiver) = mpsc::unbounded_channel();
         let id = self.new_id();
         self.connections.push(OpenConnection { id, fate, commands });
+        self.connections_made += 1;
         (id, receiver)
     }
 
@@ -172,6 +178,17 @@ impl State {
     /// How many connections are open.
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    pub(super) fn connections_made(&self) -> usize {
+        self.connections_made
+    }
+
+    /// Has nothing pass on any connection from now on.
+    pub(super) fn freeze_connections(&self) {
+        for connection in &self.connections {
+            connection.fate.freeze();
+        }
     }
 
     /// Has every connection reset in the middle of its next write.

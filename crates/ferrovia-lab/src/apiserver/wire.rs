@@ -40,6 +40,7 @@ pub(super) struct ConnectionFate(AtomicU8);
 
 const RESET: u8 = 1;
 const RESET_IN_NEXT_WRITE: u8 = 2;
+const FROZEN: u8 = 3;
 
 impl ConnectionFate {
     /// The peer gets a RST when the connection is dropped.
@@ -50,6 +51,11 @@ impl ConnectionFate {
     /// The next write is half done, and then the connection is reset.
     pub(super) fn reset_in_next_write(&self) {
         self.0.store(RESET_IN_NEXT_WRITE, Ordering::Relaxed);
+    }
+
+    /// Nothing passes any more.
+    pub(super) fn freeze(&self) {
+        self.0.store(FROZEN, Ordering::Relaxed);
     }
 
     fn is(&self, fate: u8) -> bool {
@@ -82,6 +88,9 @@ impl Wire {
     }
 
     fn interference(&self) -> Interference {
+        if self.fate.is(FROZEN) {
+            return Interference::Freeze;
+        }
         self.shared.state().interference
     }
 

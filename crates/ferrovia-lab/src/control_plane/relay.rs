@@ -30,6 +30,8 @@ struct RelayState {
     rate: AtomicU64,
     /// Bytes from the server so far.
     received: AtomicU64,
+    /// Connections of clients so far.
+    accepted: AtomicU64,
 }
 
 impl Relay {
@@ -77,6 +79,11 @@ impl Relay {
         self.shared.rate.store(bytes_per_second, Ordering::Relaxed);
     }
 
+    /// How many connections clients have made so far, those that were refused not counted.
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::Relaxed)
+    }
+
     /// How many bytes the server has sent so far.
     pub fn received(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
@@ -109,6 +116,7 @@ fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<RelayState>) 
         if let Ok(client) = client
             && !shared.is_refusing.load(Ordering::Acquire)
         {
+            shared.accepted.fetch_add(1, Ordering::Relaxed);
             let _ = join(client, target, shared);
         }
     }

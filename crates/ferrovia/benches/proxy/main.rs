@@ -93,6 +93,9 @@ fn main() -> anyhow::Result<()> {
     if has(PROXY) {
         return proxy::run();
     }
+    if has(compare::api::nodes::NODES) && !has(compare::COMPARE) {
+        return compare::api::nodes::run(&arguments);
+    }
     World::sweep()?;
     if has(compare::COMPARE) {
         return compare::run(&arguments);

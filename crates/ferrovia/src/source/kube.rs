@@ -20,10 +20,12 @@ mod api;
 mod backoff;
 mod chunks;
 mod client;
+mod connections;
 mod decode;
 mod exec;
 mod format;
 mod freshness;
+mod gate;
 #[cfg(test)]
 mod hostile;
 mod items;
@@ -39,6 +41,7 @@ mod proxy;
 mod reflect;
 mod resource;
 mod times;
+mod unpack;
 mod watch;
 
 use ferrovia_core::store::Event;

@@ -4,6 +4,7 @@
 //! - `cluster`: a node of the lab with a control plane of its own
 //! - `start`, `changes`: what is there already, and what changes
 //! - `outage`: the server restarts, etcd is compacted or restored from a backup
+//! - `http2`: one connection for everything
 //! - `lists`: the ways to list, slow networks, many Services; `bulk` creates those
 //! - `access`: credentials, roles, priority and fairness
 //! - `reports`: Events that the server accepts
@@ -17,6 +18,7 @@ mod access;
 mod bulk;
 mod changes;
 mod cluster;
+mod http2;
 mod lists;
 mod outage;
 mod peer;
@@ -41,6 +43,10 @@ const TESTS: &[Test] = &[
     test!(outage::relists_after_etcd_was_compacted_and_the_server_restarted),
     test!(outage::relists_after_etcd_was_compacted_behind_a_server_without_watch_cache),
     test!(outage::returns_to_the_state_of_a_restored_backup),
+    test!(http2::shares_one_connection),
+    test!(http2::speaks_http_1_if_http_2_is_disabled),
+    test!(http2::follows_a_server_that_sends_goaway),
+    test!(http2::sees_changes_after_packets_were_dropped),
     test!(lists::lists_in_pages_where_watch_lists_are_disabled),
     test!(lists::lists_and_watches_without_a_watch_cache),
     test!(lists::lists_in_pages_where_etcd_cannot_report_progress, needs "etcd-3.4"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ferrovia::source::kube::{Api, ApiAccess, Unobserved};
 use ferrovia_lab::Folder;
-use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, End, Kind};
+use ferrovia_lab::apiserver::{ApiServer, ApiServerOptions, Auth, End, Kind, Request};
 
 use super::support::{Received, Source, runtime, server, service, times, wait_until, web};
 
@@ -234,7 +234,9 @@ fn a_proxy_is_used() {
     let user = format!("{{token: {}}}", server.token());
     let kubeconfig = write_kubeconfig(&folder, &server.url(), &cluster, &user);
     assert_works(&server, kubeconfig);
-    assert!(used.load(Ordering::Relaxed) >= 4);
+    assert!(used.load(Ordering::Relaxed) >= 1);
+    let is_http2 = |request: &Request| request.version == http::Version::HTTP_2;
+    assert!(server.requests().iter().all(is_http2));
 }
 
 #[test]

@@ -73,6 +73,24 @@ fn a_watch_list_is_one_request_per_resource() {
 }
 
 #[test]
+fn lists_come_compressed_and_watches_do_not() {
+    for pages in [with_pages(), with_lists(WatchListSupport::Forbidden)] {
+        pages.apply_many((0..1200).map(sample::service)).unwrap();
+        let source = Source::listed(&pages);
+        assert_eq!(source.read(|received| received.objects.len()), 1200);
+        pages
+            .wait_until(|server| server.watches(Kind::Service) == 1)
+            .unwrap();
+        for request in requests(&pages, "services") {
+            let asked = request.headers.get("accept-encoding");
+            assert_eq!(asked.is_some(), !request.is_watch(), "{request:?}");
+        }
+        // The server compressed what it was asked to, and that was read.
+        assert!(pages.compressed() > 0);
+    }
+}
+
+#[test]
 fn falls_back_to_pages_if_watch_lists_are_rejected() {
     let server = with_pages();
     server.apply_many((0..1200).map(sample::service)).unwrap();

@@ -5,6 +5,7 @@
 //! - `watch`: events of a watch, resuming, and invalid events.
 //! - `trouble`: servers that are down, slow, silent, busy or forbidding.
 //! - `access`: certificates, tokens, exec plugins and proxies.
+//! - `http2`: one connection for everything.
 //! - `encoding`: protobuf and JSON.
 //! - `notices`: events we post.
 //! - `scale`: long lists.
@@ -17,6 +18,7 @@
 mod access;
 mod encoding;
 mod fallback;
+mod http2;
 mod list;
 mod notices;
 mod scale;

@@ -26,6 +26,7 @@ pub(crate) fn times() -> Times {
         watch: (Duration::from_secs(300), Duration::from_secs(600)),
         overdue: Duration::from_secs(30),
         silence: Duration::from_secs(300),
+        ping: (Duration::from_secs(300), Duration::from_secs(60)),
         probe: (Duration::from_millis(10), Duration::from_millis(30)),
         backoff: Duration::from_millis(10),
         backoff_limit: Duration::from_millis(50),

@@ -327,7 +327,9 @@ fn observers_get_status_codes() {
     let refused = Fault::code(StatusCode::SERVICE_UNAVAILABLE);
     server.inject_times(1, FaultTarget::kind(Kind::Service), refused);
     let source = Source::listed(&server);
-    let mut codes = source.seen(|seen| seen.codes.clone());
-    codes.sort_unstable();
-    assert_eq!(codes, [200, 200, 200, 200, 503].map(Some));
+    let codes = source.seen(|seen| seen.codes.clone());
+    let count = |code: u16| codes.iter().filter(|seen| **seen == Some(code)).count();
+    // The watch that follows the list may have begun.
+    assert!(count(200) >= 4 && count(503) == 1, "{codes:?}");
+    assert_eq!(count(200) + count(503), codes.len(), "{codes:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,6 +42,29 @@ impl Launch {
             mode: "nftables".to_owned(),
             environment: Vec::new(),
         }
+    }
+}
+
+impl Launch {
+    /// What starts it as a kube-proxy is started, on the Node of this name. What belongs to the whole machine is left alone.
+    pub(crate) fn command(&self, world: &World, kubeconfig: &Path, name: &str) -> Command {
+        let mut command = self.program.command(world);
+        command
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args([
+                &format!("--hostname-override={name}"),
+                &format!("--cluster-cidr={CLUSTER_CIDR}"),
+                &format!("--proxy-mode={}", self.mode),
+                "--healthz-bind-address=127.0.0.1:10256",
+                "--metrics-bind-address=127.0.0.1:10249",
+                "--conntrack-max-per-core=0",
+                "--conntrack-tcp-timeout-established=0s",
+                "--conntrack-tcp-timeout-close-wait=0s",
+                "--oom-score-adj=0",
+            ])
+            .envs(self.environment.clone());
+        command
     }
 }
 
@@ -157,7 +180,7 @@ impl Node {
         })
     }
 
-    /// Starts the daemon as a kube-proxy is started. What belongs to the whole machine is left alone.
+    /// Starts the daemon.
     pub(crate) fn start(&mut self, launch: &Launch) -> anyhow::Result<()> {
         let kubeconfig = match &self.server {
             Server::Lab(server) => server.kubeconfig(&self.folder)?,
@@ -165,22 +188,7 @@ impl Node {
         };
         let log = File::create(self.log()).context("cannot write the daemon's log")?;
         let daemon = launch
-            .program
-            .command(&self.world)
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .args([
-                &format!("--hostname-override={}", self.name),
-                &format!("--cluster-cidr={CLUSTER_CIDR}"),
-                &format!("--proxy-mode={}", launch.mode),
-                "--healthz-bind-address=127.0.0.1:10256",
-                "--metrics-bind-address=127.0.0.1:10249",
-                "--conntrack-max-per-core=0",
-                "--conntrack-tcp-timeout-established=0s",
-                "--conntrack-tcp-timeout-close-wait=0s",
-                "--oom-score-adj=0",
-            ])
-            .envs(launch.environment.clone())
+            .command(&self.world, &kubeconfig, &self.name)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -274,7 +282,7 @@ impl Node {
     }
 }
 
-fn new_world() -> anyhow::Result<World> {
+pub(crate) fn new_world() -> anyhow::Result<World> {
     Ok(World::new(Spec {
         ports: vec![TARGET_PORT],
         ..Spec::default()

@@ -14,6 +14,9 @@ use crate::cluster::{NODE, PORT, Size};
 /// The pod that is behind services that answer, in the beginning.
 pub(crate) const FIRST_POD: Pod = Pod::B;
 
+/// The Node that all is seen from.
+pub(crate) const NODE_NAME: &str = NODE;
+
 /// The addresses of this node that its Node tells, one of each family.
 const ADDRESSES: [IpAddr; 2] = [NODE_ADDRESSES[0], NODE_ADDRESSES[2]];
 

@@ -1,10 +1,12 @@
 //! `bench/compare`: a kube-proxy and this proxy, one after the other, in the same kind of node, on the same objects, by packets.
 //!
 //! - [`remote`]: the objects in an API server of somebody else's. Without one, the lab's own is used.
+//! - [`api`]: instead of the usual course, what a real API server sends and spends.
 //! - [`flows`]: instead of the usual course, what removing stale UDP flows costs.
 //! - [`request`]: what is asked for on the command line. [`release`]: which kube-proxy it is.
 //! - [`trial`]: a run that only shows that it works.
 
+pub(crate) mod api;
 mod flows;
 mod release;
 pub(crate) mod remote;
@@ -80,6 +82,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     release.check(&request.mode, request.server)?;
     // Objects in somebody's cluster must not stay behind.
     let interrupt = Interrupt::watch()?;
+    if request.api {
+        return api::run(&request, &release, &interrupt);
+    }
     if !request.flows.is_empty() {
         return flows::run(&request, &release, &interrupt);
     }

@@ -21,6 +21,12 @@ pub(super) struct Request {
     /// Numbers of tracked flows that removing stale ones is measured with; none for the usual comparison.
     pub(super) flows: Vec<usize>,
     pub(super) mode: String,
+    /// A real API server is measured, instead of the usual comparison.
+    pub(super) api: bool,
+    /// Numbers of Services in it, if not the usual ones.
+    pub(super) sizes: Option<Vec<usize>>,
+    /// How many nodes are simulated.
+    pub(super) nodes: usize,
 }
 
 impl Request {
@@ -38,7 +44,11 @@ impl Request {
             changes: 20,
             flows: Vec::new(),
             mode: "nftables".to_owned(),
+            api: false,
+            sizes: None,
+            nodes: 500,
         };
+        let mut changes = None;
         let mut rest = arguments.iter();
         while let Some(name) = rest.next() {
             let mut value = || rest.next().with_context(|| format!("{name} wants a value"));
@@ -47,22 +57,43 @@ impl Request {
                 COMPARE | "--bench" => {}
                 "--kube-proxy" => kube_proxy = Some(PathBuf::from(value()?)),
                 "--server" => request.server = Some(remote::parse(value()?)?),
-                "--services" => request.services = number(name, value()?)?,
-                "--changes" => request.changes = number(name, value()?)?,
+                "--services" => request.sizes = Some(numbers(name, value()?)?),
+                "--changes" => changes = Some(number(name, value()?)?),
+                "--api" => request.api = true,
+                "--nodes" => request.nodes = number(name, value()?)?,
                 "--flows" => request.flows = numbers(name, value()?)?,
                 "--mode" => mode(value()?)?.clone_into(&mut request.mode),
                 _ => bail!("{name} is not known\n{USAGE}"),
             }
         }
+        request.take_numbers(changes)?;
         let kube_proxy = kube_proxy.with_context(|| format!("--kube-proxy is missing\n{USAGE}"))?;
         ensure!(
             request.flows.is_empty() || request.server.is_none(),
             "--flows uses the lab's API server; leave --server out"
         );
+        ensure!(
+            !request.api || (request.server.is_none() && request.flows.is_empty()),
+            "--api starts an API server of its own; leave --server and --flows out"
+        );
         request.kube_proxy = kube_proxy
             .canonicalize()
             .with_context(|| format!("--kube-proxy {}", kube_proxy.display()))?;
         Ok(Some(request))
+    }
+
+    fn take_numbers(&mut self, changes: Option<usize>) -> anyhow::Result<()> {
+        let usual = if self.api { 1000 } else { self.changes };
+        self.changes = changes.unwrap_or(usual);
+        match self.sizes.as_deref() {
+            Some([services]) => self.services = *services,
+            Some(sizes) => ensure!(
+                self.api && sizes.is_sorted(),
+                "--services: several numbers, smallest first, are for --api"
+            ),
+            None => {}
+        }
+        Ok(())
     }
 }
 

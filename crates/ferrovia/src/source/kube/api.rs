@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
-use kube::Client;
 use kube::client::Body;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
@@ -17,11 +16,13 @@ use tokio::time::{sleep, timeout};
 
 use super::access::{AccessError, ApiAccess, Files, Opened};
 use super::client;
+use super::connections::Connections;
 use super::decode::{ListMetadata, Status};
 use super::format::Negotiation;
 use super::limit::Limit;
 use super::observe::{Asked, Observer};
 use super::times::Times;
+use super::unpack::GZIP;
 use crate::version::{KUBERNETES, platform};
 
 /// More of a refusal than this is not read.
@@ -83,7 +84,7 @@ struct Current {
 
 /// A client with the credentials as they were at some time.
 struct Session {
-    client: Client,
+    connections: Arc<Connections>,
     host: String,
     files: Files,
     fingerprint: u64,
@@ -97,6 +98,15 @@ pub(super) struct ProbeAnswer {
     pub(super) resource_version: Option<String>,
 }
 
+/// How an answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// At once. Servers compress what is large if they are asked to.
+    Whole,
+    /// As things happen.
+    Stream,
+}
+
 /// A request to be made.
 struct Call<'a> {
     method: Method,
@@ -104,6 +114,7 @@ struct Call<'a> {
     /// The media types to ask for, if not the negotiated ones.
     accept: Option<&'static str>,
     content: &'a [u8],
+    shape: Shape,
     /// Until the headers of the answer.
     limit: Duration,
 }
@@ -120,6 +131,9 @@ pub(super) enum RequestError {
     /// It could not be sent, or the answer not be received.
     #[error("{0}")]
     Transport(String),
+    /// The server closed the connection before it looked at the request, as HTTP/2 servers do now and then.
+    #[error("{0}")]
+    Unprocessed(String),
     /// The server refused.
     #[error("{}", shown(.status))]
     Refused {
@@ -138,7 +152,7 @@ impl Api {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, AccessError> {
         let is_opening = Arc::default();
-        let session = open_session(&access, times.answer, &is_opening).await?;
+        let session = open_session(&access, times, &is_opening).await?;
         let limit = Limit::new(access.qps, access.burst, Instant::now());
         let negotiation = Negotiation::new(access.encoding);
         let (platform, ours) = (platform(), env!("CARGO_PKG_VERSION"));
@@ -172,6 +186,7 @@ impl Api {
     /// Asks for something; the answer is one that was granted. Its headers have to come within the limit.
     pub(super) async fn get(
         &self,
+        shape: Shape,
         uri: &str,
         limit: Duration,
     ) -> Result<Response<Body>, RequestError> {
@@ -180,6 +195,7 @@ impl Api {
             uri,
             accept: None,
             content: &[],
+            shape,
             limit,
         };
         self.request(&call).await
@@ -192,6 +208,8 @@ impl Api {
             uri,
             accept: Some(METADATA_ONLY),
             content: &[],
+            // Too small to be compressed.
+            shape: Shape::Stream,
             limit: self.shared.times.answer.min(LONGEST_PROBE),
         };
         match self.request(&call).await {
@@ -215,6 +233,7 @@ impl Api {
             uri,
             accept: Some(JSON),
             content: object,
+            shape: Shape::Stream,
             limit: self.shared.times.answer,
         };
         self.request(&call).await.map(|_| ())
@@ -241,6 +260,18 @@ impl Api {
         session: &Session,
         call: &Call<'_>,
     ) -> Result<Response<Body>, RequestError> {
+        match self.send_once(session, call).await {
+            // There is a new connection now.
+            Err(RequestError::Unprocessed(_)) => self.send_once(session, call).await,
+            answer => answer,
+        }
+    }
+
+    async fn send_once(
+        &self,
+        session: &Session,
+        call: &Call<'_>,
+    ) -> Result<Response<Body>, RequestError> {
         let held_back = self.shared.limit.take(Instant::now());
         if !held_back.is_zero() {
             sleep(held_back).await;
@@ -251,6 +282,9 @@ impl Api {
             .uri(call.uri)
             .header(ACCEPT, accept)
             .header(USER_AGENT, &self.shared.user_agent);
+        if call.shape == Shape::Whole {
+            request = request.header(ACCEPT_ENCODING, GZIP);
+        }
         if !call.content.is_empty() {
             request = request.header(CONTENT_TYPE, JSON);
         }
@@ -258,11 +292,19 @@ impl Api {
             .body(Body::from(call.content.to_vec()))
             .map_err(|error| RequestError::Transport(error.to_string()))?;
         let asked = Instant::now();
-        let answer = match timeout(call.limit, session.client.send(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        let (client, used) = session.connections.client();
+        let answer = match timeout(call.limit, client.send(request)).await {
+            Ok(Ok(mut answer)) => {
+                answer.extensions_mut().insert(used.clone());
+                Ok(answer)
+            }
             Ok(Err(error)) => Err(transport_error(&error)),
             Err(_) => Err(RequestError::Late(call.limit)),
         };
+        // Where there is no connection, or the server has spoken, there is nothing to abandon.
+        if !matches!(answer, Ok(_) | Err(RequestError::Unreachable(_))) {
+            used.abandon();
+        }
         self.shared.observer.asked(&Asked {
             method: call.method.as_str(),
             host: &session.host,
@@ -307,7 +349,7 @@ impl Api {
         if current.retry_at.is_some_and(|at| Instant::now() < at) {
             return false;
         }
-        match open_session(access, times.answer, is_opening).await {
+        match open_session(access, *times, is_opening).await {
             Ok(session) => {
                 if session.fingerprint != current.session.fingerprint {
                     tracing::info!("Reloaded credentials for the API server");
@@ -334,7 +376,7 @@ impl Api {
 /// one thread: until it ends, no other is started.
 async fn open_session(
     access: &ApiAccess,
-    limit: Duration,
+    times: Times,
     is_opening: &Arc<AtomicBool>,
 ) -> Result<Arc<Session>, AccessError> {
     let hung = |what: &str| AccessError::Connection {
@@ -347,7 +389,7 @@ async fn open_session(
     let (access, runtime) = (access.clone(), Handle::current());
     let work = move || {
         let _inside = runtime.enter();
-        let session = open_blocking(&access, limit);
+        let session = open_blocking(&access, &times);
         drop(opening);
         // Nobody waits any more if it took too long.
         let _ = result.send(session);
@@ -356,7 +398,7 @@ async fn open_session(
         .name("kube-access".into())
         .spawn(work)
         .map_err(|error| hung(&format!("cannot start a thread: {error}")))?;
-    match timeout(limit + OPENING_SLACK, opened).await {
+    match timeout(times.answer + OPENING_SLACK, opened).await {
         Ok(Ok(session)) => session,
         Ok(Err(_)) => Err(hung("reading the credentials failed")),
         Err(_) => Err(hung("reading the credentials takes too long")),
@@ -380,12 +422,12 @@ impl Drop for Opening {
     }
 }
 
-fn open_blocking(access: &ApiAccess, limit: Duration) -> Result<Arc<Session>, AccessError> {
+fn open_blocking(access: &ApiAccess, times: &Times) -> Result<Arc<Session>, AccessError> {
     let Opened {
         config,
         files,
         expires,
-    } = access.open(limit)?;
+    } = access.open(times.answer)?;
     let url = &config.cluster_url;
     let host = url.host().unwrap_or_default();
     let host = url
@@ -393,7 +435,7 @@ fn open_blocking(access: &ApiAccess, limit: Duration) -> Result<Arc<Session>, Ac
         .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
     Ok(Arc::new(Session {
         fingerprint: files.fingerprint(),
-        client: client::build(config)?,
+        connections: Connections::open(client::factory(config, times)?)?,
         host,
         files,
         refresh_at: expires.map(|at| refresh_time(at, Timestamp::now(), Instant::now())),
@@ -445,13 +487,24 @@ async fn granted(answer: Response<Body>) -> Result<Response<Body>, RequestError>
 
 fn transport_error(error: &(dyn std::error::Error + 'static)) -> RequestError {
     let what = with_causes(error);
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
-    let is_connect = causes.any(|cause| {
+    let causes = || std::iter::successors(Some(error), |error| error.source());
+    let is_connect = causes().any(|cause| {
         let hyper = cause.downcast_ref::<hyper_util::client::legacy::Error>();
         hyper.is_some_and(hyper_util::client::legacy::Error::is_connect)
     });
+    let is_unprocessed = causes().any(|cause| {
+        let http2 = cause.downcast_ref::<h2::Error>();
+        let is_refused = http2.is_some_and(|error| {
+            error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM)
+        });
+        // The connection closed before the request was written.
+        let hyper = cause.downcast_ref::<hyper::Error>();
+        is_refused || hyper.is_some_and(hyper::Error::is_canceled)
+    });
     if is_connect {
         RequestError::Unreachable(what)
+    } else if is_unprocessed {
+        RequestError::Unprocessed(what)
     } else {
         RequestError::Transport(what)
     }

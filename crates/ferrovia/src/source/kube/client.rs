@@ -1,22 +1,25 @@
 //! Makes an HTTP client of a way to the server.
+//!
+//! It speaks HTTP/2 with servers that offer it in the TLS handshake (ALPN), so that all requests share one connection as they do for
+//! kube-proxy, and HTTP/1.1 with others.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
 use hyper::rt::{Read, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::legacy::{Client as HttpClient, connect::Connect};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt as _, RustlsTlsError};
 use kube::{Client, Config, Error};
-use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt as _};
 
 use super::access::AccessError;
+use super::gate::Gate;
 use super::proxy;
+use super::times::Times;
 
 /// A connection whose peer has not acknowledged anything for this long is closed. What the server sends while packets are lost it sends
 /// again ever more rarely, after 20 s only every 13 s; a new connection is there as soon as packets pass again.
@@ -28,9 +31,6 @@ const PROBE_EVERY: Duration = Duration::from_secs(3);
 /// How long to try to connect to one address. Time for two more SYN packets: kernels send the later ones ever more rarely.
 const TCP_CONNECT: Duration = Duration::from_secs(3);
 
-/// How long to try to connect, with TLS and what a proxy does. A server that many nodes come back to takes its time.
-const CONNECT: Duration = Duration::from_secs(10);
-
 /// Connections that nobody uses are closed after this long.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -38,8 +38,29 @@ const IDLE: Duration = Duration::from_secs(30);
 /// room that its first list needed.
 const READ_AT_ONCE: usize = 64 * 1024;
 
-/// Makes the client. Needs a tokio runtime round it.
-pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
+/// What an HTTP/2 server may send of one answer before it was read, at most as much is in memory. Enough for 10 MB/s at a round-trip time of
+/// 50 ms.
+const STREAM_WINDOW: u32 = 512 * 1024;
+
+/// The same for all answers together. More than there are requests at a time, so that an answer that is not read holds up no other.
+const CONNECTION_WINDOW: u32 = 16 * STREAM_WINDOW;
+
+/// As client-go has it: if this is not empty, HTTP/2 is not offered to servers.
+const DISABLE_HTTP2: &str = "DISABLE_HTTP2";
+
+/// Makes clients that share nothing but their settings and TLS sessions. Needs a tokio runtime round it.
+pub(super) type Factory = Box<dyn Fn() -> Result<Client, AccessError> + Send + Sync>;
+
+/// How to speak to a server.
+#[derive(Clone, Copy)]
+struct Protocol {
+    offers_http2: bool,
+    /// A connection from which nothing came for the first time is sent a PING, and closed if there is no answer for the second.
+    ping: (Duration, Duration),
+}
+
+/// Prepares clients.
+pub(super) fn factory(mut config: Config, times: &Times) -> Result<Factory, AccessError> {
     // Retries are ours: they must show in the metrics and respect the back-off.
     config.default_retry = false;
     let names_authority = config.root_cert.is_some();
@@ -49,7 +70,11 @@ pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
         config.root_cert = Some(Vec::new());
     }
     let server = config.cluster_url.to_string();
-    connect(&config).map_err(|error| match error {
+    let protocol = Protocol {
+        offers_http2: offers_http2(std::env::var(DISABLE_HTTP2).ok()),
+        ping: times.ping,
+    };
+    connect(config, protocol).map_err(|error| match error {
         Error::RustlsTls(RustlsTlsError::AddRootCertificate(what)) if !names_authority => {
             AccessError::NoAuthority {
                 server,
@@ -60,6 +85,10 @@ pub(super) fn build(mut config: Config) -> Result<Client, AccessError> {
     })
 }
 
+fn offers_http2(disabled: Option<String>) -> bool {
+    disabled.is_none_or(|value| value.is_empty())
+}
+
 /// Whether a certificate will be looked at: the server's, or that of a proxy before it.
 fn checks_certificates(config: &Config) -> bool {
     let is_tls = |address: &Uri| address.scheme_str() == Some("https");
@@ -67,16 +96,16 @@ fn checks_certificates(config: &Config) -> bool {
     !config.accept_invalid_certs && (is_tls(&config.cluster_url) || proxy.is_some_and(is_tls))
 }
 
-/// The library's own stack, but for one thing: dead peers are noticed, also behind a proxy.
-fn connect(config: &Config) -> Result<Client, Error> {
+/// The library's own stack, but for two things: HTTP/2, and dead peers are noticed, also behind a proxy.
+fn connect(config: Config, protocol: Protocol) -> Result<Factory, Error> {
     let Some(proxy) = config.proxy_url.clone() else {
-        return client(config, connector());
+        return clients(config, protocol, connector());
     };
     match proxy.scheme_str() {
-        Some("http") => client(config, tunnel(proxy, connector())),
+        Some("http") => clients(config, protocol, tunnel(proxy, connector())),
         Some("https") => {
             let connector = config.rustls_https_connector_with_connector(connector())?;
-            client(config, tunnel(proxy, connector))
+            clients(config, protocol, tunnel(proxy, connector))
         }
         _ => Err(Error::ProxyProtocolUnsupported {
             proxy_url: Box::new(proxy),
@@ -105,16 +134,48 @@ fn tunnel<C>(proxy: Uri, connector: C) -> Tunnel<C> {
     }
 }
 
-fn client<C>(config: &Config, connector: C) -> Result<Client, Error>
+fn clients<C>(config: Config, protocol: Protocol, connector: C) -> Result<Factory, Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Read + Write + Connection + Send + Unpin + 'static,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    let connector = config.rustls_https_connector_with_connector(connector)?;
-    let connector = Bounded(connector);
-    let http = pooled(connector).map_err(BoxError::from);
+    let connector = if protocol.offers_http2 {
+        either_version(&config, connector)?
+    } else {
+        config.rustls_https_connector_with_connector(connector)?
+    };
+    // What could fail later fails now.
+    config.extra_headers_layer()?;
+    config.auth_layer()?;
+    Ok(Box::new(move || {
+        let http = pooled(Gate::new(connector.clone()), protocol);
+        client(&config, http).map_err(|error| explain(config.cluster_url.to_string(), &error))
+    }))
+}
+
+/// As the library's, which offers HTTP/1.1 only.
+fn either_version<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, Error> {
+    let mut builder = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = name.clone().try_into();
+        let name = name.map_err(|error| Error::RustlsTls(RustlsTlsError::InvalidServerName(error)));
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name?));
+    }
+    Ok(builder
+        .enable_http1()
+        .enable_http2()
+        .wrap_connector(connector))
+}
+
+fn client<C>(config: &Config, http: HttpClient<C, Body>) -> Result<Client, Error>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    let http = http.map_err(BoxError::from);
     let namespace = config.default_namespace.clone();
     let builder = ClientBuilder::new(http, namespace).with_layer(&config.extra_headers_layer()?);
     Ok(match config.auth_layer()? {
@@ -126,41 +187,18 @@ where
     })
 }
 
-/// A connector that gives up after a while.
-#[derive(Clone)]
-struct Bounded<C>(C);
-
-impl<C> Service<Uri> for Bounded<C>
-where
-    C: Service<Uri>,
-    C::Future: Send + 'static,
-    C::Error: Into<BoxError>,
-{
-    type Response = C::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<C::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, server: Uri) -> Self::Future {
-        let connecting = self.0.call(server);
-        Box::pin(async move {
-            let late = |_| format!("no connection within {} s", CONNECT.as_secs());
-            timeout(CONNECT, connecting)
-                .await
-                .map_err(late)?
-                .map_err(Into::into)
-        })
-    }
-}
-
-fn pooled<C: Connect + Clone>(connector: C) -> HttpClient<C, Body> {
+fn pooled<C: Connect + Clone>(connector: C, protocol: Protocol) -> HttpClient<C, Body> {
+    let (idle, answer) = protocol.ping;
     HttpClient::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(4)
         .http1_max_buf_size(READ_AT_ONCE)
+        .timer(TokioTimer::new())
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(idle)
+        .http2_keep_alive_timeout(answer)
+        .http2_keep_alive_while_idle(true)
         .build(connector)
 }
 
@@ -173,4 +211,17 @@ fn explain(server: String, error: &Error) -> AccessError {
         error => error.to_string(),
     };
     AccessError::Connection { server, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http2_is_offered_unless_the_variable_says_anything() {
+        assert!(offers_http2(None));
+        assert!(offers_http2(Some(String::new())));
+        assert!(!offers_http2(Some("1".to_owned())));
+        assert!(!offers_http2(Some("false".to_owned())));
+    }
 }

@@ -77,7 +77,10 @@ async fn post(api: &Api, reporter: &Reporter, notice: &Notice) {
             RequestError::Refused { retry_after, .. } => {
                 sleep(retry_after.unwrap_or_default().max(pause)).await;
             }
-            RequestError::Late(_) | RequestError::Unreachable(_) | RequestError::Transport(_) => {
+            RequestError::Late(_)
+            | RequestError::Unreachable(_)
+            | RequestError::Transport(_)
+            | RequestError::Unprocessed(_) => {
                 sleep(pause).await;
             }
         }

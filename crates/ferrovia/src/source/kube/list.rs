@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use ferrovia_core::store::Event;
 use ferrovia_core::wire::Object;
 
-use super::api::RequestError;
+use super::api::{RequestError, Shape};
 use super::chunks::Chunks;
 use super::decode::{Fault, Identity, ListMetadata, Status};
 use super::format::{Encoding, ListPart};
@@ -23,7 +23,11 @@ impl Reflector {
         loop {
             let deadline = Instant::now() + self.api.times().page;
             let answer = match self
-                .ask(&self.resource.page(&page), self.api.times().page)
+                .ask_for(
+                    Shape::Whole,
+                    &self.resource.page(&page),
+                    self.api.times().page,
+                )
                 .await
             {
                 Err(RequestError::Refused { status, .. })
@@ -87,7 +91,7 @@ impl Reflector {
         mut deadline: Instant,
     ) -> Result<ListMetadata, Failure> {
         let mut items = Encoding::of(answer.headers()).list(self.resource.kind);
-        let mut chunks = Chunks::new(answer.into_body());
+        let mut chunks = Chunks::new(answer);
         let mut metadata = None;
         loop {
             let mut verdict = Ok(());

@@ -8,9 +8,10 @@ use http::Response;
 use kube::client::Body;
 use tokio::time::sleep;
 
-use super::api::{Api, RequestError};
+use super::api::{Api, RequestError, Shape};
 use super::backoff::{Backoff, random_between};
 use super::chunks::ReadError;
+use super::connections::Used;
 use super::decode::{Fault, Status};
 use super::freshness::Freshness;
 use super::known::{Known, is_before};
@@ -46,6 +47,8 @@ pub(super) struct Reflector {
     /// Since the connection was lost, the server's resourceVersion was not compared with ours: it may have been restored from a backup.
     needs_version_check: bool,
     lost: Lost,
+    /// Where the last answer came from.
+    connection: Option<Used>,
     /// The version at which a watch last made no sense.
     senseless_at: Option<String>,
     /// It was said that the server lacks or forbids this resource.
@@ -132,6 +135,7 @@ impl Reflector {
             is_lost: false,
             needs_version_check: false,
             lost,
+            connection: None,
             api,
             resource,
             known: Known::default(),
@@ -179,12 +183,14 @@ impl Reflector {
     }
 
     /// Asks the server for something; the answer as soon as it begins.
-    pub(super) async fn ask(
+    pub(super) async fn ask_for(
         &mut self,
+        shape: Shape,
         uri: &str,
         limit: Duration,
     ) -> Result<Response<Body>, RequestError> {
-        let answer = self.api.get(uri, limit).await?;
+        let answer = self.api.get(shape, uri, limit).await?;
+        self.connection = answer.extensions().get().cloned();
         if std::mem::take(&mut self.is_lost) {
             self.lost.outage.end(None);
         }
@@ -195,6 +201,9 @@ impl Reflector {
     async fn recover(&mut self, attempt: Attempt, failure: Failure) -> Result<Pause, Closed> {
         let now = Instant::now();
         let resource = self.resource.plural;
+        if let Failure::Read(_) | Failure::ListStalled = failure {
+            self.abandon_connection();
+        }
         match failure {
             Failure::Closed => Err(Closed),
             Failure::Expired | Failure::Ahead => {
@@ -245,6 +254,13 @@ impl Reflector {
                 self.avoid_this_place();
                 Ok(Pause::For(self.backoff.failed(now)))
             }
+        }
+    }
+
+    /// The answer broke off or stopped, and so might the next one on the same connection.
+    fn abandon_connection(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.abandon();
         }
     }
 

@@ -20,6 +20,8 @@ pub struct Times {
     pub overdue: Duration,
     /// A watch that sends bookmarks (servers do, about once a minute) and then nothing for this long is taken for hung.
     pub silence: Duration,
+    /// An HTTP/2 connection from which nothing came for the first of the two is sent a PING; without an answer for the second it is closed.
+    pub ping: (Duration, Duration),
     /// The time between two probes of a server that was lost: a random one between the two.
     pub probe: (Duration, Duration),
     /// The first pause after a failure; each further one is twice as long.
@@ -46,6 +48,7 @@ impl Default for Times {
             watch: (Duration::from_secs(300), Duration::from_secs(600)),
             overdue: Duration::from_secs(30),
             silence: Duration::from_secs(180),
+            ping: (Duration::from_secs(30), Duration::from_secs(15)),
             probe: (Duration::from_millis(500), Duration::from_secs(2)),
             backoff: Duration::from_millis(800),
             backoff_limit: Duration::from_secs(30),

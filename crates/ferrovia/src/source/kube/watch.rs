@@ -7,7 +7,7 @@ use http::Response;
 use kube::client::Body;
 use tokio::time::{Duration, Instant};
 
-use super::api::RequestError;
+use super::api::{RequestError, Shape};
 use super::backoff::random_between;
 use super::chunks::{Chunks, ReadError};
 use super::decode::{Fault, Identity, News, Status};
@@ -44,7 +44,10 @@ impl Reflector {
     pub(super) async fn watch_list(&mut self) -> Result<(), Failure> {
         let lasts = self.lasts();
         let uri = self.resource.watch_list(self.relist_from(), lasts);
-        let answer = match self.ask(&uri, self.api.times().answer).await {
+        let answer = match self
+            .ask_for(Shape::Stream, &uri, self.api.times().answer)
+            .await
+        {
             Err(RequestError::Refused { status, .. }) if status.is_gone() => {
                 return Err(Failure::Expired);
             }
@@ -67,7 +70,8 @@ impl Reflector {
         }
         // A proxy may hold the headers back until the first event, so they have as long as the watch.
         let limit = lasts + self.api.times().overdue;
-        let answer = match self.ask(&self.resource.watch(version, lasts), limit).await {
+        let uri = self.resource.watch(version, lasts);
+        let answer = match self.ask_for(Shape::Stream, &uri, limit).await {
             Err(RequestError::Refused { status, .. }) if status.is_ahead() => {
                 return Err(Failure::Ahead);
             }
@@ -106,7 +110,7 @@ impl Reflector {
             from: self.version.clone(),
         };
         let mut events = Encoding::of(answer.headers()).events(self.resource.kind);
-        let mut chunks = Chunks::new(answer.into_body());
+        let mut chunks = Chunks::new(answer);
         loop {
             let mut turn = ControlFlow::Continue(());
             let read = chunks
