@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+pub(crate) use self::options::{DEFAULT_AFFINITY, MAX_AFFINITY};
 use super::name::valid_port_name;
 use super::{
     Algorithm, Names, Protocol, Scheduler, ServiceKey, ServicePolicy, TrafficPolicy, Unusable,
@@ -24,7 +25,7 @@ use crate::wire::{self, Kind};
 /// A Service with this label is served by another proxy, whatever the label's value.
 const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// A Service that has at least one cluster IP and one port.
+/// A Service that has at least one cluster IP and one port, or none if its namespace has too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its identity.
@@ -150,6 +151,13 @@ impl Service {
         if let Some(outside) = &mut service.outside {
             outside.external_ips = outside.external_ips.iter().take(count).copied().collect();
         }
+        service
+    }
+
+    /// The same with only so many of its ports, the first ones.
+    pub(crate) fn with_ports(&self, count: usize) -> Self {
+        let mut service = self.clone();
+        service.ports = self.ports.iter().take(count).cloned().collect();
         service
     }
 

@@ -12,6 +12,7 @@ pub mod userspace;
 use std::fmt;
 
 use crate::desired::{Delta, Desired};
+use crate::model::Warning;
 
 /// What a mode wants written. Prints as text for people and tests.
 pub trait Plan: fmt::Display {
@@ -53,4 +54,9 @@ pub trait Planner {
 
     /// Removes some of what earlier plans left behind.
     fn tidy(&mut self) -> Self::Plan;
+
+    /// What authors of Services should know about the plans since the last call.
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        Vec::new()
+    }
 }

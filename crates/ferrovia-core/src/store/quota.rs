@@ -1,7 +1,9 @@
-//! External IPs of the Services of one namespace share a limit.
+//! What the Services of one namespace share: a limit of external IPs here, and of ports in [`ports`].
 //!
 //! The oldest Services have theirs first, then by name, so that the outcome depends on the Services and not on the order in which they come. What is left out
 //! is served as soon as older Services leave room for it.
+
+pub(super) mod ports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,6 +37,22 @@ struct Seniority {
     created: Option<CreationTime>,
     appeared: u64,
     key: ServiceKey,
+}
+
+impl Seniority {
+    fn of(service: &Service, appeared: u64) -> Self {
+        Self {
+            is_unknown: service.created.is_none(),
+            created: service.created,
+            // The order in which we hear of Services counts only where nothing else is known.
+            appeared: if service.created.is_none() {
+                appeared
+            } else {
+                0
+            },
+            key: service.key.clone(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,17 +96,7 @@ impl Quotas {
         if service.external_ip_count() == 0 {
             return;
         }
-        let age = Seniority {
-            is_unknown: service.created.is_none(),
-            created: service.created,
-            // The order in which we hear of Services counts only where nothing else is known.
-            appeared: if service.created.is_none() {
-                appeared
-            } else {
-                0
-            },
-            key: key.clone(),
-        };
+        let age = Seniority::of(service, appeared);
         let member = Member {
             service: Arc::clone(service),
             granted: service.external_ip_count(),

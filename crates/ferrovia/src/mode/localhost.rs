@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::model::Warning;
 use ferrovia_core::plan::Found;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
 use ferrovia_core::trace::TraceMode;
@@ -132,5 +133,9 @@ impl Backend for Localhost {
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
         self.inner.is_untouched()
+    }
+
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        self.inner.take_warnings()
     }
 }

@@ -273,6 +273,8 @@ impl Engine {
         if outcome.result.is_ok() {
             outcome.cleanup = sync.owed.settle(desired, &self.addresses);
         }
+        let warnings = sync.backend.take_warnings();
+        self.warn(warnings);
         Some(outcome)
     }
 }

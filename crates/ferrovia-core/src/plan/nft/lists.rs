@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::layout::{LOCAL, MAX_PORTS, MAX_STICKY, SetId, port_id};
-use super::pick::{Classes, Pick, permanent_slots};
+use super::pick::{Classes, Pick};
+use super::share::{SHARE, rounded};
 use super::slots::{self, Target};
 use crate::desired::{Endpoint, ServicePort};
 use crate::dialect::nft::{Element, Key, KeyBuilder};
-use crate::model::{Algorithm, Protocol, TrafficPolicy};
+use crate::model::{Algorithm, PortKey, Protocol, TrafficPolicy, Warning, Warnings};
+use crate::wire::Kind;
 
 /// What a service port has in the kernel, or is about to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,7 +135,12 @@ pub(super) struct Registry {
     unseen: u32,
     /// What people should know about what was given out.
     pub(super) notes: Vec<String>,
+    /// What authors of Services should know about it.
+    pub(super) warnings: Vec<Warning>,
 }
+
+/// So many Services are reported of one plan; one namespace can have thousands that are rounded.
+const MOST_WARNINGS: usize = 64;
 
 /// After a restart so many numbers behind the last known one are given out last.
 const SPARED: u32 = 1024;
@@ -179,13 +186,15 @@ impl Registry {
         local: &[Endpoint],
     ) -> Result<Lists, Exhausted> {
         if cluster.is_empty() && local.is_empty() {
-            self.release(before);
+            self.release(&port.key, before);
             return Ok(Lists::default());
         }
         let number = match before.number {
             Some(number) => number,
             None => self.allocate()?,
         };
+        // First, so that a list that picks in another way now has room for that.
+        self.release_classes(&port.key, before);
         let mut lists = Lists {
             number: Some(number),
             numbered: Box::default(),
@@ -198,9 +207,8 @@ impl Registry {
             let members = lists.both().flat_map(|list| &list.slots).copied().collect();
             lists.numbered = slots::number(&before.numbered, members, MAX_STICKY).into();
         }
-        self.release_classes(before);
         if lists.both().any(|list| list.pick.is_none()) {
-            self.release(&lists);
+            self.release(&port.key, &lists);
             return Err(Exhausted);
         }
         Ok(lists)
@@ -213,41 +221,66 @@ impl Registry {
         endpoints: &[Endpoint],
         local: bool,
     ) -> Option<List> {
-        let before = before.map_or(&[][..], |list| &list.slots);
-        let (slots, pick) = arrange(before, port, endpoints, local)?;
+        let (slots_before, pick_before) =
+            before.map_or((&[][..], None), |list| (&*list.slots, list.pick));
+        let (slots, pick) = arrange(slots_before, port, endpoints, local)?;
         self.notes.extend(shortfall(port, endpoints));
-        if let Some(class) = self.classes.acquire(pick) {
+        let namespace = port.key.service.namespace();
+        if let Some(class) = self.classes.acquire(namespace, pick) {
             return Some(List {
                 slots: slots.into(),
                 pick: Some((pick, class)),
             });
         }
-        self.notes.push(format!(
-            "{}: all ways to pick are taken; it gets a common one, without affinity and weights",
-            port.key
-        ));
-        let slots = slots::spread(endpoints, permanent_slots(endpoints.len()));
-        let pick = Pick::Random {
-            slots: slots.len() as u32,
-        };
-        let class = self.classes.acquire(pick).map(|class| (pick, class));
+        let pick = rounded(pick);
+        let class = self.classes.acquire(namespace, pick);
+        if pick_before.map(|(pick, _)| pick) != Some(pick) {
+            self.warn_rounded(&port.key, pick);
+        }
+        let endpoints = &endpoints[..used(port, endpoints)];
         Some(List {
-            slots: slots.into(),
-            pick: class,
+            slots: slots::arrange_in(slots_before, endpoints, pick.slots()).into(),
+            pick: class.map(|class| (pick, class)),
         })
     }
 
-    /// The service port is no more.
-    pub(super) fn release(&mut self, lists: &Lists) {
-        self.free.extend(lists.number);
-        self.release_classes(lists);
+    fn warn_rounded(&mut self, port: &PortKey, pick: Pick) {
+        if self.warnings.len() >= MOST_WARNINGS {
+            return;
+        }
+        let cause = format!("a namespace may use {SHARE} uncommon");
+        let (field, problem) = match pick {
+            Pick::Sticky { timeout, .. } => (
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+                format!(
+                    "{cause} combinations of time-out and number of endpoints at a time, and there are more; clients of this Service are \
+                     remembered for {timeout} seconds, and weights are approximated"
+                ),
+            ),
+            Pick::Random { .. } | Pick::SourceHash { .. } => (
+                "spec.selector",
+                format!(
+                    "{cause} numbers of endpoints or sums of weights at a time, and there are more; weights of this Service are approximated"
+                ),
+            ),
+        };
+        let mut warnings = Warnings::new(Kind::Service, port.service.as_str());
+        warnings.add(field, problem);
+        self.warnings.extend(warnings.into_vec());
     }
 
-    fn release_classes(&mut self, lists: &Lists) {
+    /// The service port is no more.
+    pub(super) fn release(&mut self, port: &PortKey, lists: &Lists) {
+        self.free.extend(lists.number);
+        self.release_classes(port, lists);
+    }
+
+    fn release_classes(&mut self, port: &PortKey, lists: &Lists) {
+        let namespace = port.service.namespace();
         lists
             .both()
             .filter_map(|list| list.pick)
-            .for_each(|(pick, _)| self.classes.release(pick));
+            .for_each(|(pick, _)| self.classes.release(namespace, pick));
     }
 
     /// A number that was never used before, or the one that has been free for longest: clients' affinities may still speak of it.
@@ -262,6 +295,14 @@ impl Registry {
 
 /// The most endpoints of a list with affinity: both lists together have to do with the numbers there are.
 const MAX_STICKY_LIST: usize = MAX_STICKY / 2;
+
+/// How many of the endpoints are used.
+fn used(port: &ServicePort, endpoints: &[Endpoint]) -> usize {
+    match port.affinity {
+        Some(_) => endpoints.len().min(MAX_STICKY_LIST),
+        None => endpoints.len(),
+    }
+}
 
 /// What a list is too long for.
 fn shortfall(port: &ServicePort, endpoints: &[Endpoint]) -> Option<String> {
@@ -289,7 +330,7 @@ fn arrange(
     }
     Some(match (port.affinity, port.algorithm) {
         (Some(timeout), _) => {
-            let endpoints = &endpoints[..endpoints.len().min(MAX_STICKY_LIST)];
+            let endpoints = &endpoints[..used(port, endpoints)];
             let slots = slots::arrange(before, endpoints);
             let pick = Pick::Sticky {
                 local,

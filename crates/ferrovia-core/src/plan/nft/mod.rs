@@ -1,7 +1,7 @@
 //! The nftables mode: flat maps, a handful of shared chains, one transaction a change.
 //!
 //! Read [`layout`] first: it says which maps there are and what an id in `meta priority` is. `base.rs` holds the fixed chains, `pick.rs` the
-//! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `adopt.rs` takes over what
+//! shared ones that choose an endpoint, `service.rs`, `lists.rs` and `slots.rs` turn a service port into elements, `share.rs` keeps namespaces from taking each other's classes, `adopt.rs` takes over what
 //! an earlier run left and `known.rs` says what of it to spare, `structure.rs` makes table, sets and chains, `changes.rs` gathers the elements
 //! that differ, `count.rs` counts connections, `sweep.rs` decides what goes from the sets that packets fill, `view.rs` and `walk.rs` read it all back. This file is the order of work.
 
@@ -14,6 +14,7 @@ pub mod layout;
 mod lists;
 mod pick;
 mod service;
+mod share;
 mod slots;
 mod structure;
 pub mod sweep;
@@ -37,7 +38,7 @@ use crate::dialect::nft::{
     Element, Key, KeyBuilder, Name, Observed, Op, SetSpec, Transaction, Verdict,
 };
 use crate::family::Family;
-use crate::model::PortKey;
+use crate::model::{PortKey, Warning};
 
 /// Plans one family's table.
 #[derive(Debug)]
@@ -149,6 +150,10 @@ impl Planner for NftPlanner {
         );
         ops.extend(changes.into_ops(self.family));
         self.transaction(ops, Vec::new())
+    }
+
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.registry.warnings)
     }
 }
 
@@ -262,7 +267,7 @@ impl NftPlanner {
         match &change.new {
             Some(port) => self.place(lists, port, notes),
             None => {
-                self.registry.release(&lists);
+                self.registry.release(&change.key, &lists);
                 Vec::new()
             }
         }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::base::ChainRules;
 use super::layout::{CLASS_BITS, LIST_BITS, LOCAL, PORT_BITS, SetId, client_key};
+use super::share::{Accounts, UNCOMMON, is_common};
 use crate::dialect::nft::{Field, Match, Name, PriorityValue, Rule, Sense, SetUpdate, Statement};
 
 /// How to pick. Prints as, and is read from, the name of its chain.
@@ -86,6 +87,13 @@ impl FromStr for Pick {
 }
 
 impl Pick {
+    /// How many slots there are to pick from.
+    pub(super) fn slots(self) -> u32 {
+        let (Self::Random { slots } | Self::SourceHash { slots } | Self::Sticky { slots, .. }) =
+            self;
+        slots
+    }
+
     /// The name of the chain.
     pub(super) fn chain(self) -> Name {
         self.to_string().into()
@@ -187,24 +195,21 @@ fn stick(timeout: u32) -> Vec<Rule> {
 }
 
 /// Random picks among so many slots have their chains from the beginning and for good. The kernel walks a whole map when a new chain
-/// first refers to it, which takes 20 ms for 100,000 endpoints; at the beginning the map is empty. The larger ones are for lists that
-/// get no way of their own because all numbers are taken.
+/// first refers to it, which takes 20 ms for 100,000 endpoints; at the beginning the map is empty. The larger ones are those that other
+/// numbers of slots are rounded to.
 const PERMANENT: [u32; 26] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
     8192, 16384,
 ];
-
-/// The smallest permanent way that has a slot for each of so many endpoints, or the largest there is.
-pub(super) fn permanent_slots(endpoints: usize) -> u32 {
-    let fits = |slots: &u32| *slots as usize >= endpoints;
-    PERMANENT.into_iter().find(fits).unwrap_or(16384)
-}
 
 /// The ways to pick that are in use, each with its number in ids.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     entries: BTreeMap<Pick, Class>,
     numbers: BTreeSet<u32>,
+    /// How many of the entries are not common.
+    uncommon: usize,
+    accounts: Accounts,
     fresh: Vec<(Pick, u32)>,
 }
 
@@ -218,29 +223,51 @@ impl Classes {
     /// Makes the permanent ways, unless they were taken over. They count as used.
     pub(super) fn make_permanent(&mut self) {
         for slots in PERMANENT {
-            self.acquire(Pick::Random { slots });
+            self.hold(Pick::Random { slots });
         }
     }
 
-    /// Takes over a number that is in use in the kernel.
+    /// Takes over a number that is in use in the kernel. An earlier version may have used more uncommon ways than there is room for.
     pub(super) fn adopt(&mut self, pick: Pick, number: u32) {
-        let fits = (1..=CLASS_BITS).contains(&number);
+        let fits = (1..=CLASS_BITS).contains(&number) && self.has_room(pick);
         if fits && !self.entries.contains_key(&pick) && self.numbers.insert(number) {
-            self.entries.insert(pick, Class { number, lists: 0 });
+            self.insert(pick, number, 0);
         }
     }
 
-    /// Notes that one more list picks so. None if there is no number left.
-    pub(super) fn acquire(&mut self, pick: Pick) -> Option<u32> {
+    /// Notes that one more list of a namespace picks so. None if the namespace has used its share, or if all namespaces together
+    /// have.
+    pub(super) fn acquire(&mut self, namespace: &str, pick: Pick) -> Option<u32> {
+        if is_common(pick) {
+            return self.hold(pick);
+        }
+        let is_known = self.entries.contains_key(&pick);
+        if !(is_known || self.has_room(pick)) || !self.accounts.charge(namespace, pick) {
+            return None;
+        }
+        self.hold(pick)
+    }
+
+    /// Notes one more user of a way, whosever it is.
+    pub(super) fn hold(&mut self, pick: Pick) -> Option<u32> {
         if let Some(class) = self.entries.get_mut(&pick) {
             class.lists += 1;
             return Some(class.number);
         }
         let number = (1..=CLASS_BITS).find(|n| !self.numbers.contains(n))?;
         self.numbers.insert(number);
-        self.entries.insert(pick, Class { number, lists: 1 });
+        self.insert(pick, number, 1);
         self.fresh.push((pick, number));
         Some(number)
+    }
+
+    fn has_room(&self, pick: Pick) -> bool {
+        is_common(pick) || self.uncommon < UNCOMMON
+    }
+
+    fn insert(&mut self, pick: Pick, number: u32, lists: u32) {
+        self.uncommon += usize::from(!is_common(pick));
+        self.entries.insert(pick, Class { number, lists });
     }
 
     /// The ways that have come up since this was last asked.
@@ -248,11 +275,12 @@ impl Classes {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Notes that one list less picks so.
-    pub(super) fn release(&mut self, pick: Pick) {
+    /// Notes that one list of a namespace less picks so.
+    pub(super) fn release(&mut self, namespace: &str, pick: Pick) {
         if let Some(class) = self.entries.get_mut(&pick) {
             class.lists = class.lists.saturating_sub(1);
         }
+        self.accounts.refund(namespace, pick);
     }
 
     /// All ways with their numbers.
@@ -262,13 +290,14 @@ impl Classes {
             .map(|(pick, class)| (*pick, class.number))
     }
 
-    /// Some way is used by no list.
+    /// Some way is used by no list, or by none of a namespace that is charged for it.
     pub(super) fn has_unused(&self) -> bool {
-        self.entries.values().any(|class| class.lists == 0)
+        self.accounts.has_unused() || self.entries.values().any(|class| class.lists == 0)
     }
 
     /// Forgets the ways that no list uses.
     pub(super) fn take_unused(&mut self) -> Vec<(Pick, u32)> {
+        self.accounts.forget_unused();
         let unused: Vec<_> = self
             .entries
             .iter()
@@ -280,6 +309,7 @@ impl Classes {
             .filter_map(|pick| {
                 let Class { number, .. } = self.entries.remove(&pick)?;
                 self.numbers.remove(&number);
+                self.uncommon -= usize::from(!is_common(pick));
                 Some((pick, number))
             })
             .collect()
