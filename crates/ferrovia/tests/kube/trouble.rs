@@ -300,6 +300,21 @@ fn service_cidrs_may_be_forbidden_and_come_later() {
     source.wait(|told| !told.has("ServiceCIDR /kubernetes"));
 }
 
+/// An API server that starts answers 403 until it knows its roles.
+#[test]
+fn service_cidrs_that_are_forbidden_while_the_server_starts_are_asked_for_soon() {
+    let server = server(Options::default());
+    let cidr = sample::service_cidr("kubernetes", &["10.96.0.0/12"]);
+    server.apply(cidr).unwrap();
+    server.inject(Target::kind(Kind::ServiceCidr), Fault::Forbid);
+    let mut times = times();
+    times.absent = Duration::from_secs(3600);
+    let source = Source::start(access_to(&server), times);
+    source.wait(Told::is_listed);
+    server.heal().unwrap();
+    source.wait(|told| told.has("ServiceCIDR /kubernetes"));
+}
+
 #[test]
 fn requests_are_no_more_frequent_than_allowed() {
     let server = server(Options {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferrovia_lab::Role;
+use ferrovia_lab::apiserver::{ApiServer, Auth, Options};
 
 use super::Cluster;
-use crate::support::web;
+use crate::support::{wait, web};
 
 /// Makes, for this process only, the folder that the kubelet mounts into a pod, and becomes the daemon. It follows the files, as they are
 /// replaced when a token is renewed.
@@ -22,6 +23,8 @@ exec \"$@\"";
 fn project(cluster: &Cluster, volume: &Path, version: &str) {
     let folder = volume.join(version);
     fs::create_dir_all(&folder).expect("it is ours");
+    let written = cluster.api.kubeconfig(cluster.node.folder());
+    written.expect("the authority's certificate is written with it");
     let authority = cluster.node.folder().join("ca.crt");
     fs::copy(authority, folder.join("ca.crt")).expect("it is there");
     fs::write(folder.join("namespace"), "kube-system").expect("it is ours");
@@ -35,13 +38,11 @@ fn project(cluster: &Cluster, volume: &Path, version: &str) {
     }
 }
 
-#[test]
-fn a_service_account_is_enough() {
-    let cluster = Cluster::new();
-    cluster.apply(&web(&["2.10"]));
+/// Starts the daemon as in a pod. Answers with the folder of its projected volume.
+fn start_in_a_pod(cluster: &Cluster) -> PathBuf {
     let folder = cluster.node.folder();
     let volume = folder.join("serviceaccount");
-    project(&cluster, &volume, "..first");
+    project(cluster, &volume, "..first");
     let config = cluster.config();
     let line = config.lines().find(|line| line.contains("kubeconfig: "));
     cluster.configure(line.expect("the file has one"), "  kubeconfig: \"\"");
@@ -64,6 +65,14 @@ fn a_service_account_is_enough() {
         .env("KUBERNETES_SERVICE_PORT", server.port().to_string());
     cluster.node.spawn(command);
     cluster.node.wait_until_ready();
+    volume
+}
+
+#[test]
+fn a_service_account_is_enough() {
+    let cluster = Cluster::new();
+    cluster.apply(&web(&["2.10"]));
+    let volume = start_in_a_pod(&cluster);
     cluster
         .node
         .expect("pod-c > 10.96.0.10:80 => 10.244.2.10:8080");
@@ -74,6 +83,38 @@ fn a_service_account_is_enough() {
     fs::remove_dir_all(volume.join("..first")).expect("it is ours");
     cluster.api.reset_connections();
     cluster.apply(&web(&["1.10"]));
+    cluster
+        .node
+        .expect_soon("pod-c > 10.96.0.10:80 => 10.244.1.10:8080");
+}
+
+/// The cluster's authority is replaced: the server has a certificate of another one, and the kubelet projects its certificate.
+#[test]
+fn another_authority_is_trusted_once_it_is_projected() {
+    let mut cluster = Cluster::new();
+    cluster.apply(&web(&["2.10"]));
+    let volume = start_in_a_pod(&cluster);
+    let listen = cluster.api.address();
+    let closed = cluster.api.refuse_connections(true);
+    closed.expect("the port is free for the other one");
+    let after = wait(|| {
+        let _inside = cluster.node.world.enter(Role::Node).expect("it is there");
+        let options = Options {
+            listen,
+            tls: true,
+            auth: Auth::TokenFile,
+            ..Options::default()
+        };
+        ApiServer::start(options).map_err(|error| error.to_string())
+    });
+    let before = std::mem::replace(&mut cluster.api, after);
+    cluster.apply_node(|_| {});
+    cluster.apply(&web(&["1.10"]));
+    before.reset_connections();
+    cluster
+        .node
+        .wait_for_log("Lost connection to the API server");
+    project(&cluster, &volume, "..second");
     cluster
         .node
         .expect_soon("pod-c > 10.96.0.10:80 => 10.244.1.10:8080");
