@@ -42,6 +42,7 @@ fn a_replaced_authority_file_is_read_when_the_server_has_a_certificate_of_anothe
     source.wait(|told| told.is(&web("web"), "80"));
 
     let listen = before.address();
+    let objects = before.back_up();
     let old_authority = fs::read(folder.path().join("ca.crt")).unwrap();
     drop(before);
     let after = waiting::wait(|| {
@@ -51,6 +52,8 @@ fn a_replaced_authority_file_is_read_when_the_server_has_a_certificate_of_anothe
         };
         ApiServer::start(options).map_err(|error| error.to_string())
     });
+    // It has the same objects, as after a restart.
+    after.restore(&objects);
     after.apply(service("web", 81)).unwrap();
     // It is not trusted for as long as the file names the old authority.
     let asked = source.seen(|seen| seen.codes.len());

@@ -129,8 +129,8 @@ fn a_namespace_takes_neither_the_classes_nor_the_numbers_of_others() {
     node.write("later.yaml", &service("later", 20, 30_090, &["1.11"]));
     node.expect_soon(
         "pod-c > 10.96.0.20:80 => 10.244.1.11:8080
-         pod-c > 10.96.0.30:80 => 10.244.1.10:8080 | 10.244.2.10:8080
-         pod-c > 10.98.8.52:80 => 10.244.1.10:8080 | 10.244.1.11:8080
+         pod-c > 10.96.0.30:80 => 10.244.1.10:8080 | 10.244.2.10:8080 sticky
+         pod-c > 10.98.8.52:80 => 10.244.1.10:8080 | 10.244.1.11:8080 sticky
          pod-c > 10.97.1.1:10000 => 10.244.1.10:8080",
     );
     // As exact as if there were no others, and the others have affinity too.

@@ -258,7 +258,7 @@ impl Registry {
                 ),
             ),
             Pick::Random { .. } | Pick::SourceHash { .. } => (
-                "spec.selector",
+                "endpoints",
                 format!(
                     "{cause} numbers of endpoints or sums of weights at a time, and there are more; weights of this Service are approximated"
                 ),

@@ -21,6 +21,8 @@ impl Backoff {
             hindrances: Pauses::new(times),
             absences: Pauses {
                 limit: times.absent,
+                // Longer than chance can prolong the longest pause.
+                reset: times.absent + times.backoff_reset,
                 ..Pauses::new(times)
             },
         }

@@ -108,6 +108,20 @@ fn many_greedy_namespaces_leave_room_for_the_others() {
 }
 
 #[test]
+fn by_default_ten_thousand_services_of_one_namespace_have_all_their_ports() {
+    let mut store = Store::new(NODE);
+    for n in 0..10_000 {
+        store.handle(with_ports("shop", &format!("s{n}"), 1, 3, 0));
+    }
+    let touched = store.take_touched();
+    assert_eq!(
+        (touched.services.len(), touched.warnings.len()),
+        (10_000, 0)
+    );
+    assert!(served(&mut store).values().all(|(ports, _)| *ports == 3));
+}
+
+#[test]
 fn a_service_can_exceed_both_limits() {
     let mut store = store();
     store.handle(with_ports("evil", "s", 1, 12, 3));
