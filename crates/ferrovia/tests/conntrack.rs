@@ -29,7 +29,8 @@ const NEW: &str = "10.244.0.2:53";
 fn change(service: &str, old: &[&str], new: &[&str]) -> Cleanup {
     let port = |endpoints: &[&str]| {
         let endpoints: Vec<_> = endpoints.iter().map(|text| at(text)).collect();
-        port(service, &[Frontend::ClusterIp(at(service))], &endpoints)
+        let name = service.replace(':', "-");
+        port(&name, &[Frontend::ClusterIp(at(service))], &endpoints)
     };
     cleanup(Family::V4, vec![port(old)], vec![port(new)], &[])
 }

@@ -16,6 +16,7 @@
 )]
 
 mod access;
+mod authority;
 mod encoding;
 mod fallback;
 mod http2;
