@@ -13,7 +13,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::nft::{self, Nft, TableClaim};
 use crate::sockopt;
@@ -90,6 +90,21 @@ pub fn claim(me: &Owner) -> Result<Result<Ownership, Owner>, Error> {
         }
     }
     claim_name(NAME)
+}
+
+/// Like [`claim`], but waits for a process that is just exiting. Its claim can outlive it for a moment: a program that it was starting has copies
+/// of its descriptors until it is executed.
+///
+/// # Errors
+/// If the kernel cannot be asked.
+pub fn claim_within(limit: Duration, me: &Owner) -> Result<Result<Ownership, Owner>, Error> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match claim(me)? {
+            Err(_) if Instant::now() < deadline => thread::sleep(POLL),
+            claimed => return Ok(claimed),
+        }
+    }
 }
 
 /// Waits until the network namespace of this thread is free, and claims it.
@@ -217,6 +232,21 @@ mod tests {
             assert_eq!(holder().unwrap(), None);
             let _second = claim(&me(2)).unwrap().unwrap();
             assert_eq!(holder().unwrap(), Some(me(2)));
+        });
+    }
+
+    #[test]
+    fn claim_of_an_exiting_process_is_waited_for() {
+        in_namespace(|| {
+            let first = claim(&me(1)).unwrap().unwrap();
+            let refused = claim_within(Duration::ZERO, &me(2)).unwrap();
+            assert_eq!(refused.unwrap_err(), me(1));
+            thread::scope(|scope| {
+                let second = scope.spawn(|| claim_within(Duration::from_secs(60), &me(2)).unwrap());
+                thread::sleep(POLL);
+                drop(first);
+                second.join().unwrap().unwrap();
+            });
         });
     }
 

@@ -1,5 +1,7 @@
 //! `ferrovia cleanup`, and `--cleanup`
 
+use std::time::Duration;
+
 use anyhow::bail;
 use clap::Args;
 use ferrovia_host::owner::Ownership;
@@ -32,10 +34,13 @@ pub(super) fn cleanup(args: &CleanupArgs) -> anyhow::Result<()> {
     report(&done)
 }
 
+/// How long a proxy that is just exiting may keep its claim.
+const EXIT_GRACE: Duration = Duration::from_secs(2);
+
 /// Keeps a proxy from writing what is being removed. None may be writing now.
 fn claim() -> anyhow::Result<Option<Ownership>> {
     let me = owner::describe("cleanup");
-    match ferrovia_host::owner::claim(&me) {
+    match ferrovia_host::owner::claim_within(EXIT_GRACE, &me) {
         Ok(Ok(ownership)) => Ok(Some(ownership)),
         Ok(Err(owner)) => bail!(
             "cannot remove the rules: a proxy uses them in this network namespace ({owner}); stop it first, or use --force"
