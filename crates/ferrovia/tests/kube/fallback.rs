@@ -308,3 +308,25 @@ fn a_restored_backup_is_followed_to_its_true_state() {
         source.wait(|received| received.has(&web("new")));
     }
 }
+
+/// A server that starts refuses what it grants a moment later, and a refused probe has no resourceVersion.
+#[test]
+fn a_restored_backup_is_detected_although_the_first_probe_is_refused() {
+    let server = server(ApiServerOptions::default());
+    server.apply(service("stays", 80)).unwrap();
+    let backup = server.back_up();
+    server.apply(service("stays", 81)).unwrap();
+    server.apply(service("later", 80)).unwrap();
+    let source = Source::listed(&server);
+    let all = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+    server
+        .wait_until(|server| all.iter().all(|kind| server.watches(*kind) == 1))
+        .unwrap();
+
+    server.refuse_connections(true).unwrap();
+    let refused = Fault::code(StatusCode::SERVICE_UNAVAILABLE);
+    server.inject_times(1, FaultTarget::list(Kind::Node), refused);
+    server.restore(&backup);
+    let_in(&server);
+    source.wait(|received| received.is(&web("stays"), "80") && !received.has(&web("later")));
+}

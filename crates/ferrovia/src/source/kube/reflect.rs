@@ -294,15 +294,11 @@ impl Reflector {
         if !self.needs_version_check {
             return false;
         }
-        match self.api.probe(&self.lost.probe).await {
-            Some(answer) => {
-                self.needs_version_check = false;
-                let current = answer.resource_version;
-                current.is_some_and(|current| self.is_server_behind(&current))
-            }
-            // The server was lost again, which ends the watch too.
-            None => false,
-        }
+        // Without an answer the server was lost again, which ends the watch too. A refusal, as while an API server starts, has no resourceVersion:
+        // the next watch asks again.
+        let answer = self.api.probe(&self.lost.probe).await;
+        let current = answer.and_then(|answer| answer.resource_version);
+        current.is_some_and(|current| self.is_server_behind(&current))
     }
 
     fn is_server_behind(&mut self, current: &str) -> bool {
