@@ -19,6 +19,7 @@ pub mod userspace;
 use std::fmt;
 
 use crate::desired::{Delta, Desired};
+use crate::model::Warning;
 
 /// The changes that one mode writes to the kernel. Prints as text for people and tests.
 pub trait Plan: fmt::Display {
@@ -64,4 +65,9 @@ pub trait Planner {
 
     /// Deletes some of these objects.
     fn deferred_removals(&mut self) -> Self::Plan;
+
+    /// Warnings for the authors of Services about the plans since the last call.
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        Vec::new()
+    }
 }

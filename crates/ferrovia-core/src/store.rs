@@ -15,6 +15,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use self::quota::Quotas;
+use self::quota::ports::PortQuotas;
 use self::slices::SliceIndex;
 use self::warning_history::{WarningHistory, unusable};
 use crate::family::Family;
@@ -91,6 +92,7 @@ pub struct Store {
     node: Option<Node>,
     policy: ServicePolicy,
     services: HashMap<ServiceKey, StoredService>,
+    port_quotas: PortQuotas,
     quotas: Quotas,
     slices: SliceIndex,
     service_cidrs: BTreeMap<String, Box<[IpNet]>>,
@@ -119,6 +121,7 @@ impl Store {
         Self {
             node_name: node_name.into(),
             node: None,
+            port_quotas: PortQuotas::new(policy.limits.ports_per_namespace),
             quotas: Quotas::new(policy.limits.external_ip_frontends_per_namespace),
             policy,
             services: HashMap::new(),
@@ -235,16 +238,19 @@ impl Store {
     /// The names need no check: a stored key has one slash between two valid names, so a hostile one can only miss.
     fn delete(&mut self, kind: Kind, namespace: &str, name: &str) {
         let namespace = namespace_or_default(namespace);
-        let touched = &mut self.touched;
         match kind {
             Kind::Service => {
                 let key = ServiceKey::from_checked_names(namespace, name);
-                if self.services.remove(&key).is_some() {
+                if let Some(service) = self.original_service(&key) {
+                    let ports = service.ports.len();
+                    self.services.remove(&key);
+                    self.port_quotas.remove(&key, ports);
                     self.quotas.remove(&key);
-                    touched.services.insert(key);
+                    self.touched.services.insert(key);
                 }
             }
             Kind::EndpointSlice => {
+                let touched = &mut self.touched;
                 let owner = self
                     .slices
                     .remove(&SliceKey::new(namespace, name), &mut touched.services);
@@ -256,11 +262,11 @@ impl Store {
             Kind::Endpoints => {
                 let key = ServiceKey::from_checked_names(namespace, name);
                 self.slices
-                    .put_mirrored(&key, Vec::new(), &mut touched.services);
+                    .put_mirrored(&key, Vec::new(), &mut self.touched.services);
             }
             // The machine still exists and keeps its addresses; only the object was deleted.
             Kind::Node => {}
-            Kind::ServiceCidr => touched.node |= self.service_cidrs.remove(name).is_some(),
+            Kind::ServiceCidr => self.touched.node |= self.service_cidrs.remove(name).is_some(),
         }
     }
 
@@ -283,13 +289,11 @@ impl Store {
         service.share_names(&mut self.names);
         service.key = self.shared_key(service.key);
         let key = service.key.clone();
-        if let Some(known) = self.services.get_mut(&key) {
-            // A Service limited by a quota is compared in its original form.
-            let before = self.quotas.original(&key).unwrap_or(&known.service);
+        // A Service limited by a quota is compared in its original form.
+        if let Some(before) = self.original_service(&key) {
             if **before != service {
-                known.service = Arc::new(service);
-                self.quotas.put(&known.service, known.appeared);
-                self.touched.services.insert(key);
+                let ports = before.ports.len();
+                self.replace_service(service, ports);
             }
             return;
         }
@@ -298,6 +302,7 @@ impl Store {
             self.appearances += 1;
         }
         let service = Arc::new(service);
+        self.port_quotas.put(&service, 0);
         self.quotas.put(&service, self.appearances);
         self.touched.services.insert(key.clone());
         self.services.insert(
@@ -309,8 +314,45 @@ impl Store {
         );
     }
 
-    /// Applies the external IP quotas.
+    /// Replaces a Service that had this many ports.
+    fn replace_service(&mut self, service: Service, ports_before: usize) {
+        let service = Arc::new(service);
+        let key = &service.key;
+        self.port_quotas.put(&service, ports_before);
+        self.touched.services.insert(key.clone());
+        self.serve(&service);
+    }
+
+    /// Serves a Service in this form; the quota of external IPs still applies to it.
+    fn serve(&mut self, service: &Arc<Service>) {
+        if let Some(known) = self.services.get_mut(&service.key) {
+            known.service = Arc::clone(service);
+            self.quotas.put(service, known.appeared);
+        }
+    }
+
+    /// A Service in its original form, before quotas.
+    fn original_service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
+        let limited = self.port_quotas.original(key);
+        limited
+            .or_else(|| self.quotas.original(key))
+            .or_else(|| Some(&self.services.get(key)?.service))
+    }
+
+    /// Applies the quotas of ports and external IPs.
     fn settle_quotas(&mut self) {
+        let (services, quotas) = (&self.services, &self.quotas);
+        let find = |key: &ServiceKey| {
+            let known = services.get(key)?;
+            let service = quotas.original(key).unwrap_or(&known.service);
+            Some((Arc::clone(service), known.appeared))
+        };
+        let (granted, warnings) = self.port_quotas.settle(find);
+        self.touched.warnings.extend(warnings);
+        for service in granted {
+            self.touched.services.insert(service.key.clone());
+            self.serve(&service);
+        }
         let (grants, warnings) = self.quotas.settle();
         for grant in grants {
             if let Some(known) = self.services.get_mut(&grant.key) {

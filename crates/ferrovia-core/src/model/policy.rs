@@ -35,11 +35,16 @@ impl ExternalIpPolicy {
     }
 }
 
+/// The most ports of all Services together: in nftables mode each has a number of 17 bits.
+pub(crate) const MOST_PORTS: usize = 1 << 17;
+
 /// How much of a Service is served. A frontend is a pair of an address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceLimits {
     /// Frontends of a Service's external IPs, and as many of its load balancers' addresses.
     pub frontends_per_service: usize,
+    /// Ports of all Services in a namespace.
+    pub ports_per_namespace: usize,
     /// Frontends of external IPs of all Services in a namespace.
     pub external_ip_frontends_per_namespace: usize,
     /// Source ranges of a Service in each family.
@@ -48,10 +53,12 @@ pub struct ServiceLimits {
 
 impl Default for ServiceLimits {
     /// More than any Service needs that works with an API server, where about 10,000 ports fill an object. A frontend takes less than a
-    /// kilobyte of memory, so that a namespace can take 32 MB.
+    /// kilobyte of memory, so that a namespace can take 32 MB. One namespace may have a quarter of the ports of all: 5,000 Services with
+    /// six each.
     fn default() -> Self {
         Self {
             frontends_per_service: 16_384,
+            ports_per_namespace: 32_768,
             external_ip_frontends_per_namespace: 32_768,
             source_ranges_per_service: 4_096,
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+pub(crate) use self::options::{DEFAULT_AFFINITY, MAX_AFFINITY};
 use super::name::valid_port_name;
 use super::{
     Algorithm, NamePool, Protocol, Scheduler, ServiceKey, ServicePolicy, TrafficPolicy, Unusable,
@@ -24,7 +25,7 @@ use crate::wire::{self, Kind};
 /// A Service with this label is served by another proxy, whatever the label's value.
 const OTHER_PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// A Service that has at least one cluster IP and one port.
+/// A Service that has at least one cluster IP and one port, or no port if its namespace has too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub key: ServiceKey,
@@ -155,6 +156,13 @@ impl Service {
                 .copied()
                 .collect();
         }
+        service
+    }
+
+    /// A copy with at most this many ports, the first ones.
+    pub(crate) fn with_ports(&self, count: usize) -> Self {
+        let mut service = self.clone();
+        service.ports = self.ports.iter().take(count).cloned().collect();
         service
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Read [`layout`] first: it lists the maps and explains the ids in `meta priority`. `base_chains.rs` has the fixed chains and
 //! `endpoint_selector.rs` the shared ones that select an endpoint. `service_elements.rs`, `endpoint_lists.rs` and `slots.rs` turn a service port into
-//! elements. `adopt.rs` adopts the table of an earlier run; `known_services.rs` says which elements to keep while some services are unknown.
+//! elements; `share.rs` limits the selector classes of a namespace. `adopt.rs` adopts the table of an earlier run; `known_services.rs` says which elements to keep while some services are unknown.
 //! `table_structure.rs` creates table, sets and chains, and `element_changes.rs` collects changed elements. `connection_counts.rs` counts connections,
 //! `sweep.rs` evicts entries of dynamic sets, `view.rs` and `packet_lookup.rs` read the table back. This file is the planner.
 
@@ -16,6 +16,7 @@ mod known_services;
 pub mod layout;
 pub mod packet_lookup;
 mod service_elements;
+mod share;
 mod slots;
 pub mod sweep;
 mod table_structure;
@@ -38,7 +39,7 @@ use crate::dialect::nft::{
     Element, ElementKey, KeyBuilder, NftName, NftObserved, NftOp, NftVerdict, SetSpec, Transaction,
 };
 use crate::family::Family;
-use crate::model::PortKey;
+use crate::model::{PortKey, Warning};
 
 /// Plans one family's table. Keeps allocated numbers, lists and selector classes between plans.
 #[derive(Debug)]
@@ -157,6 +158,10 @@ impl Planner for NftPlanner {
         ops.extend(changes.into_ops(self.family));
         self.transaction(ops, Vec::new())
     }
+
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.registry.warnings)
+    }
 }
 
 impl NftPlanner {
@@ -268,7 +273,7 @@ impl NftPlanner {
         match &change.new {
             Some(port) => self.place(lists, port, notes),
             None => {
-                self.registry.release(&lists);
+                self.registry.release(&change.key, &lists);
                 Vec::new()
             }
         }

@@ -1,7 +1,9 @@
-//! The quota of external IP frontends that Services of one namespace share.
+//! The quotas that Services of one namespace share: of external IP frontends here, of ports in [`ports`].
 //!
 //! The oldest Services are served first, then by name, so that the result does not depend on the order of events. What is left out
 //! is served as soon as older Services free their share.
+
+pub(super) mod ports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,6 +37,22 @@ struct Seniority {
     created: Option<CreationTime>,
     appeared: u64,
     key: ServiceKey,
+}
+
+impl Seniority {
+    fn of(service: &Service, appeared: u64) -> Self {
+        Self {
+            is_unknown: service.created.is_none(),
+            created: service.created,
+            // The order of appearance counts only without a creation time.
+            appeared: if service.created.is_none() {
+                appeared
+            } else {
+                0
+            },
+            key: service.key.clone(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,17 +96,7 @@ impl Quotas {
         if service.external_ip_count() == 0 {
             return;
         }
-        let age = Seniority {
-            is_unknown: service.created.is_none(),
-            created: service.created,
-            // The order of appearance counts only without a creation time.
-            appeared: if service.created.is_none() {
-                appeared
-            } else {
-                0
-            },
-            key: key.clone(),
-        };
+        let age = Seniority::of(service, appeared);
         let member = Member {
             service: Arc::clone(service),
             granted: service.external_ip_count(),

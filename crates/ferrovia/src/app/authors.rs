@@ -37,7 +37,11 @@ impl Authors {
         for warning in warnings {
             if let Some(key) = service(&warning.object) {
                 let note = format!("{}: {}", warning.field, warning.problem);
-                notes.entry(key).or_default().push(note);
+                let of_service = notes.entry(key).or_default();
+                // The same may be wrong in both families.
+                if !of_service.contains(&note) {
+                    of_service.push(note);
+                }
             }
         }
         for (key, notes) in notes {
@@ -104,6 +108,7 @@ mod tests {
             warning("Service evil/bait", "a"),
             warning("Service shop/web", "b"),
             warning("Service evil/bait", "c"),
+            warning("Service evil/bait", "a"),
             warning("Node node-1", "d"),
             warning("Service evil/x\u{1b}", "e"),
         ];

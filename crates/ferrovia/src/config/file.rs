@@ -277,6 +277,7 @@ impl Document {
                 external_ips: "deny".to_owned(),
                 limits: Limits {
                     frontends_per_service: Some(1),
+                    ports_per_namespace: Some(1),
                     external_ip_frontends_per_namespace: Some(1),
                     source_ranges_per_service: Some(1),
                 },

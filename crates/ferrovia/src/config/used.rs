@@ -291,6 +291,11 @@ fn services(checks: &mut Checks, document: &Document, gates: &FeatureGates) -> S
             given.frontends_per_service,
             defaults.frontends_per_service,
         ),
+        ports_per_namespace: limit(
+            "portsPerNamespace",
+            given.ports_per_namespace,
+            defaults.ports_per_namespace,
+        ),
         external_ip_frontends_per_namespace: limit(
             "externalIPFrontendsPerNamespace",
             given.external_ip_frontends_per_namespace,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
+use ferrovia_core::model::Warning;
 use ferrovia_core::plan::{ObservedPolicy, Plan, Planner};
 use ferrovia_host::Applier;
 
@@ -45,6 +46,11 @@ pub trait Backend: Send {
 
     /// Nobody has changed the kernel's rules since we last wrote them. Cheap; `false` means "look closer".
     fn is_untouched(&mut self) -> Result<bool, SyncError>;
+
+    /// What authors of Services should know about what was planned since the last call.
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        Vec::new()
+    }
 }
 
 /// Joins a planner to its applier.
@@ -116,6 +122,10 @@ where
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
         self.applier.is_untouched().map_err(Into::into)
+    }
+
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        self.planner.take_warnings()
     }
 }
 

@@ -273,6 +273,8 @@ impl Engine {
         if outcome.result.is_ok() {
             outcome.cleanup = sync.owed.take_cleanup(desired, &self.addresses);
         }
+        let warnings = sync.backend.take_warnings();
+        self.warn(warnings);
         Some(outcome)
     }
 }

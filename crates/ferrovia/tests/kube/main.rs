@@ -15,6 +15,7 @@
 )]
 
 mod access;
+mod authority;
 mod encoding;
 mod fallback;
 mod list;

@@ -300,6 +300,21 @@ fn service_cidrs_may_be_forbidden_and_come_later() {
     source.wait(|received| !received.has("ServiceCIDR /kubernetes"));
 }
 
+/// A starting API server answers 403 until it has loaded its roles.
+#[test]
+fn retries_service_cidrs_soon_that_are_forbidden_while_the_server_starts() {
+    let server = server(ApiServerOptions::default());
+    let cidr = sample::service_cidr("kubernetes", &["10.96.0.0/12"]);
+    server.apply(cidr).unwrap();
+    server.inject(FaultTarget::kind(Kind::ServiceCidr), Fault::Forbid);
+    let mut times = times();
+    times.absent = Duration::from_secs(3600);
+    let source = Source::start(access_to(&server), times);
+    source.wait(Received::is_listed);
+    server.heal().unwrap();
+    source.wait(|received| received.has("ServiceCIDR /kubernetes"));
+}
+
 #[test]
 fn requests_are_no_more_frequent_than_allowed() {
     let server = server(ApiServerOptions {

@@ -8,9 +8,9 @@ pub(super) const ALGORITHM_ANNOTATION: &str = "ferrovia.io/algorithm";
 pub(super) const SCHEDULER_ANNOTATION: &str = "ferrovia.io/scheduler";
 
 /// Seconds a client sticks to its endpoint unless the Service says otherwise.
-const DEFAULT_AFFINITY: u32 = 10_800;
+pub(crate) const DEFAULT_AFFINITY: u32 = 10_800;
 /// The API's limit: a day.
-const MAX_AFFINITY: u32 = 86_400;
+pub(crate) const MAX_AFFINITY: u32 = 86_400;
 
 /// Seconds of session affinity. Objects older than the time-out field have none, and then the API server's default holds.
 pub(super) fn affinity(spec: &wire::ServiceSpec, warnings: &mut Warnings<'_>) -> Option<u32> {

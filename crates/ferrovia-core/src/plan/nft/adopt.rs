@@ -28,7 +28,7 @@ pub(super) fn adopt(
     for (pick, number) in kernel.classes() {
         registry.classes.adopt(pick, number);
         if keep {
-            registry.classes.acquire(pick);
+            registry.classes.hold(pick);
         }
     }
     let lists = desired

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use super::endpoint_selector::{EndpointSelector, SelectorClasses, permanent_slots};
+use super::endpoint_selector::{EndpointSelector, SelectorClasses};
 use super::layout::{LOCAL, MAX_PORTS, MAX_STICKY, NftSetId, port_id};
+use super::share::{UNCOMMON_CLASSES_PER_NAMESPACE, rounded};
 use super::slots::{self, SlotTarget};
 use crate::desired::{Endpoint, ServicePort};
 use crate::dialect::nft::{Element, ElementKey, KeyBuilder};
-use crate::model::{Algorithm, Protocol, TrafficPolicy};
+use crate::model::{Algorithm, PortKey, Protocol, TrafficPolicy, Warning, Warnings};
+use crate::wire::Kind;
 
 /// What a service port has in the kernel, or is about to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,7 +141,12 @@ pub(super) struct ListRegistry {
     unseen: u32,
     /// What people should know about what was given out.
     pub(super) notes: Vec<String>,
+    /// Warnings for the authors of Services.
+    pub(super) warnings: Vec<Warning>,
 }
+
+/// One plan warns about at most this many Services: one namespace can have thousands of rounded lists.
+const MOST_WARNINGS: usize = 64;
 
 /// After a restart so many numbers behind the last known one are given out last.
 const SPARED: u32 = 1024;
@@ -185,13 +192,15 @@ impl ListRegistry {
         local: &[Endpoint],
     ) -> Result<PortLists, Exhausted> {
         if cluster.is_empty() && local.is_empty() {
-            self.release(before);
+            self.release(&port.key, before);
             return Ok(PortLists::default());
         }
         let number = match before.number {
             Some(number) => number,
             None => self.allocate()?,
         };
+        // Before the new classes are acquired: a list that changes its selector must not need two classes.
+        self.release_classes(&port.key, before);
         let mut lists = PortLists {
             number: Some(number),
             numbered: Box::default(),
@@ -204,9 +213,8 @@ impl ListRegistry {
             let members = lists.both().flat_map(|list| &list.slots).copied().collect();
             lists.numbered = slots::number(&before.numbered, members, MAX_STICKY).into();
         }
-        self.release_classes(before);
         if lists.both().any(|list| list.pick.is_none()) {
-            self.release(&lists);
+            self.release(&port.key, &lists);
             return Err(Exhausted);
         }
         Ok(lists)
@@ -219,41 +227,66 @@ impl ListRegistry {
         endpoints: &[Endpoint],
         local: bool,
     ) -> Option<EndpointList> {
-        let before = before.map_or(&[][..], |list| &list.slots);
-        let (slots, pick) = arrange(before, port, endpoints, local)?;
+        let (slots_before, pick_before) =
+            before.map_or((&[][..], None), |list| (&*list.slots, list.pick));
+        let (slots, pick) = arrange(slots_before, port, endpoints, local)?;
         self.notes.extend(shortfall(port, endpoints));
-        if let Some(class) = self.classes.acquire(pick) {
+        let namespace = port.key.service.namespace();
+        if let Some(class) = self.classes.acquire(namespace, pick) {
             return Some(EndpointList {
                 slots: slots.into(),
                 pick: Some((pick, class)),
             });
         }
-        self.notes.push(format!(
-            "{}: all selector classes are in use; falling back to a shared one without session affinity and weights",
-            port.key
-        ));
-        let slots = slots::spread(endpoints, permanent_slots(endpoints.len()));
-        let pick = EndpointSelector::Random {
-            slots: slots.len() as u32,
-        };
-        let class = self.classes.acquire(pick).map(|class| (pick, class));
+        let pick = rounded(pick);
+        let class = self.classes.acquire(namespace, pick);
+        if pick_before.map(|(pick, _)| pick) != Some(pick) {
+            self.warn_rounded(&port.key, pick);
+        }
+        let endpoints = &endpoints[..used(port, endpoints)];
         Some(EndpointList {
-            slots: slots.into(),
-            pick: class,
+            slots: slots::arrange_in(slots_before, endpoints, pick.slots()).into(),
+            pick: class.map(|class| (pick, class)),
         })
     }
 
-    /// The service port is no more.
-    pub(super) fn release(&mut self, lists: &PortLists) {
-        self.free.extend(lists.number);
-        self.release_classes(lists);
+    fn warn_rounded(&mut self, port: &PortKey, pick: EndpointSelector) {
+        if self.warnings.len() >= MOST_WARNINGS {
+            return;
+        }
+        let cause = format!("a namespace may use {UNCOMMON_CLASSES_PER_NAMESPACE} uncommon");
+        let (field, problem) = match pick {
+            EndpointSelector::Sticky { timeout, .. } => (
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+                format!(
+                    "{cause} combinations of timeout and number of endpoints, and this namespace needs more; clients of this Service are \
+                     remembered for {timeout} seconds, and weights are approximated"
+                ),
+            ),
+            EndpointSelector::Random { .. } | EndpointSelector::SourceHash { .. } => (
+                "endpoints",
+                format!(
+                    "{cause} numbers of endpoints or sums of weights, and this namespace needs more; weights of this Service are approximated"
+                ),
+            ),
+        };
+        let mut warnings = Warnings::new(Kind::Service, port.service.as_str());
+        warnings.add(field, problem);
+        self.warnings.extend(warnings.into_vec());
     }
 
-    fn release_classes(&mut self, lists: &PortLists) {
+    /// The service port is no more.
+    pub(super) fn release(&mut self, port: &PortKey, lists: &PortLists) {
+        self.free.extend(lists.number);
+        self.release_classes(port, lists);
+    }
+
+    fn release_classes(&mut self, port: &PortKey, lists: &PortLists) {
+        let namespace = port.service.namespace();
         lists
             .both()
             .filter_map(|list| list.pick)
-            .for_each(|(pick, _)| self.classes.release(pick));
+            .for_each(|(pick, _)| self.classes.release(namespace, pick));
     }
 
     /// A number that was never used before, or the one that has been free for longest: clients' affinities may still speak of it.
@@ -268,6 +301,14 @@ impl ListRegistry {
 
 /// The most endpoints of a list with affinity: both lists together have to do with the numbers there are.
 const MAX_STICKY_LIST: usize = MAX_STICKY / 2;
+
+/// The number of endpoints that are used.
+fn used(port: &ServicePort, endpoints: &[Endpoint]) -> usize {
+    match port.affinity {
+        Some(_) => endpoints.len().min(MAX_STICKY_LIST),
+        None => endpoints.len(),
+    }
+}
 
 /// What a list is too long for.
 fn shortfall(port: &ServicePort, endpoints: &[Endpoint]) -> Option<String> {
@@ -295,7 +336,7 @@ fn arrange(
     }
     Some(match (port.affinity, port.algorithm) {
         (Some(timeout), _) => {
-            let endpoints = &endpoints[..endpoints.len().min(MAX_STICKY_LIST)];
+            let endpoints = &endpoints[..used(port, endpoints)];
             let slots = slots::arrange(before, endpoints);
             let pick = EndpointSelector::Sticky {
                 local,

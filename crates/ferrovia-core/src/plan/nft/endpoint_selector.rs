@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::base_chains::NftChainRules;
 use super::layout::{CLASS_BITS, LIST_BITS, LOCAL, NftSetId, PORT_BITS, client_key};
+use super::share::{MAX_UNCOMMON_CLASSES, NamespaceShares, is_common};
 use crate::dialect::nft::{
     Field, NftMatch, NftName, NftRule, PriorityValue, Sense, SetUpdate, Statement,
 };
@@ -88,6 +89,13 @@ impl FromStr for EndpointSelector {
 }
 
 impl EndpointSelector {
+    /// The number of slots that it selects from.
+    pub(super) fn slots(self) -> u32 {
+        let (Self::Random { slots } | Self::SourceHash { slots } | Self::Sticky { slots, .. }) =
+            self;
+        slots
+    }
+
     /// The name of the chain.
     pub(super) fn chain(self) -> NftName {
         self.to_string().into()
@@ -189,24 +197,21 @@ fn stick(timeout: u32) -> Vec<NftRule> {
 }
 
 /// Slot counts whose random selectors have permanent chains, created with the table. The kernel walks a whole map when a new chain
-/// first refers to it, which takes 20 ms for 100,000 endpoints; when the table is created the map is empty. The larger ones are the fallback for
-/// lists that get no class of their own because all class numbers are in use.
+/// first refers to it, which takes 20 ms for 100,000 endpoints; when the table is created the map is empty. The larger ones are those that
+/// other slot counts are rounded to.
 const PERMANENT: [u32; 26] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
     8192, 16384,
 ];
-
-/// The smallest permanent selector that has a slot for each of so many endpoints, or the largest there is.
-pub(super) fn permanent_slots(endpoints: usize) -> u32 {
-    let fits = |slots: &u32| *slots as usize >= endpoints;
-    PERMANENT.into_iter().find(fits).unwrap_or(16384)
-}
 
 /// The selector classes in use, each with its number in ids.
 #[derive(Debug, Default)]
 pub(super) struct SelectorClasses {
     entries: BTreeMap<EndpointSelector, SelectorClass>,
     numbers: BTreeSet<u32>,
+    /// How many of the entries are uncommon.
+    uncommon: usize,
+    shares: NamespaceShares,
     fresh: Vec<(EndpointSelector, u32)>,
 }
 
@@ -220,31 +225,51 @@ impl SelectorClasses {
     /// Adds the permanent selectors, unless they were adopted. They count as used.
     pub(super) fn make_permanent(&mut self) {
         for slots in PERMANENT {
-            self.acquire(EndpointSelector::Random { slots });
+            self.hold(EndpointSelector::Random { slots });
         }
     }
 
-    /// Adopts a class number that is in use in the kernel.
+    /// Adopts a class number that is in use in the kernel, unless there are too many uncommon ones: an earlier version had no limit.
     pub(super) fn adopt(&mut self, pick: EndpointSelector, number: u32) {
-        let fits = (1..=CLASS_BITS).contains(&number);
+        let fits = (1..=CLASS_BITS).contains(&number) && self.has_room(pick);
         if fits && !self.entries.contains_key(&pick) && self.numbers.insert(number) {
-            self.entries
-                .insert(pick, SelectorClass { number, lists: 0 });
+            self.insert(pick, number, 0);
         }
     }
 
-    /// Adds a user of a selector and returns its class; `None` if no class number is free.
-    pub(super) fn acquire(&mut self, pick: EndpointSelector) -> Option<u32> {
+    /// Adds a list of a namespace as a user of a selector and returns its class; `None` if the selector is uncommon and either this namespace
+    /// or all namespaces together use as many as they may.
+    pub(super) fn acquire(&mut self, namespace: &str, pick: EndpointSelector) -> Option<u32> {
+        if is_common(pick) {
+            return self.hold(pick);
+        }
+        let is_known = self.entries.contains_key(&pick);
+        if !(is_known || self.has_room(pick)) || !self.shares.charge(namespace, pick) {
+            return None;
+        }
+        self.hold(pick)
+    }
+
+    /// Adds a user of a selector without charging a namespace, and returns its class; `None` if no class number is free.
+    pub(super) fn hold(&mut self, pick: EndpointSelector) -> Option<u32> {
         if let Some(class) = self.entries.get_mut(&pick) {
             class.lists += 1;
             return Some(class.number);
         }
         let number = (1..=CLASS_BITS).find(|n| !self.numbers.contains(n))?;
         self.numbers.insert(number);
-        self.entries
-            .insert(pick, SelectorClass { number, lists: 1 });
+        self.insert(pick, number, 1);
         self.fresh.push((pick, number));
         Some(number)
+    }
+
+    fn has_room(&self, pick: EndpointSelector) -> bool {
+        is_common(pick) || self.uncommon < MAX_UNCOMMON_CLASSES
+    }
+
+    fn insert(&mut self, pick: EndpointSelector, number: u32, lists: u32) {
+        self.uncommon += usize::from(!is_common(pick));
+        self.entries.insert(pick, SelectorClass { number, lists });
     }
 
     /// The classes added since the last call.
@@ -252,11 +277,12 @@ impl SelectorClasses {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Removes a user of a selector.
-    pub(super) fn release(&mut self, pick: EndpointSelector) {
+    /// Removes a list of a namespace as a user of a selector.
+    pub(super) fn release(&mut self, namespace: &str, pick: EndpointSelector) {
         if let Some(class) = self.entries.get_mut(&pick) {
             class.lists = class.lists.saturating_sub(1);
         }
+        self.shares.refund(namespace, pick);
     }
 
     /// All selectors with their class numbers.
@@ -266,13 +292,14 @@ impl SelectorClasses {
             .map(|(pick, class)| (*pick, class.number))
     }
 
-    /// Some class is used by no list.
+    /// Some class is used by no list, or by no list of a namespace that is charged for it.
     pub(super) fn has_unused(&self) -> bool {
-        self.entries.values().any(|class| class.lists == 0)
+        self.shares.has_unused() || self.entries.values().any(|class| class.lists == 0)
     }
 
     /// Removes and returns the classes that no list uses.
     pub(super) fn take_unused(&mut self) -> Vec<(EndpointSelector, u32)> {
+        self.shares.forget_unused();
         let unused: Vec<_> = self
             .entries
             .iter()
@@ -284,6 +311,7 @@ impl SelectorClasses {
             .filter_map(|pick| {
                 let SelectorClass { number, .. } = self.entries.remove(&pick)?;
                 self.numbers.remove(&number);
+                self.uncommon -= usize::from(!is_common(pick));
                 Some((pick, number))
             })
             .collect()

@@ -21,6 +21,7 @@
 
 use crate::dialect::nft::{DataType, Field, FieldType, SetSpec};
 use crate::family::Family;
+use crate::model::MOST_PORTS;
 
 pub const TABLE: &str = "ferrovia";
 
@@ -47,6 +48,7 @@ pub(super) const BY_SOURCE: u32 = 1 << 11;
 pub(super) const CLASS_BITS: u32 = BY_SOURCE - 1;
 /// The most service ports there can be.
 pub(super) const MAX_PORTS: u32 = 1 << (31 - PORT_SHIFT);
+const _: () = assert!(MAX_PORTS as usize == MOST_PORTS);
 /// The most endpoints that the lists of a service port with affinity can have together: number 0 stands for "none".
 pub(super) const MAX_STICKY: usize = (1 << LIST_SHIFT) - 1;
 

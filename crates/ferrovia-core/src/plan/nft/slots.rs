@@ -11,12 +11,12 @@ use crate::desired::Endpoint;
 /// Where a connection is sent.
 pub(super) type SlotTarget = (IpAddr, u16);
 
-/// Lists with weights have at most so many slots, unless they have more endpoints.
+/// PortLists with weights have at most so many slots, unless they have more endpoints.
 const MAX_WEIGHTED_SLOTS: u64 = 4096;
 
 /// Sizes of hash tables: primes, each about four times the last.
-const HASH_SIZES: [usize; 5] = [61, 251, 1021, 4093, 16381];
-/// Lists with more endpoints than this have no hash table.
+pub(super) const HASH_SIZES: [usize; 5] = [61, 251, 1021, 4093, 16381];
+/// PortLists with more endpoints than this have no hash table.
 pub(super) const MAX_HASHED: usize = 1000;
 /// How many slots of a hash table an endpoint should have at least, for shares to come out even.
 const HASH_SLOTS_PER_ENDPOINT: usize = 16;
@@ -53,10 +53,37 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// Slots for picking at random, as close to `before` as possible.
 pub(super) fn arrange(before: &[SlotTarget], endpoints: &[Endpoint]) -> Vec<SlotTarget> {
-    let shares = shares(endpoints);
+    place(before, &shares(endpoints))
+}
+
+/// Like [`arrange`], but with a given number of slots. Each endpoint has at least one slot, and the others are in proportion to weights.
+/// Endpoints beyond the number of slots have none.
+pub(super) fn arrange_in(
+    before: &[SlotTarget],
+    endpoints: &[Endpoint],
+    slots: u32,
+) -> Vec<SlotTarget> {
+    let endpoints = &endpoints[..endpoints.len().min(slots as usize)];
+    let total: u64 = endpoints.iter().map(|e| u64::from(e.weight)).sum();
+    let spare = u64::from(slots) - endpoints.len() as u64;
+    let mut passed = 0;
+    let shares: Vec<_> = endpoints
+        .iter()
+        .map(|e| {
+            let until = |weights: u64| weights * spare / total.max(1);
+            let from = until(passed);
+            passed += u64::from(e.weight);
+            ((e.ip, e.port), 1 + (until(passed) - from) as u32)
+        })
+        .collect();
+    place(before, &shares)
+}
+
+/// Assigns each target its number of slots, as close to `before` as possible.
+fn place(before: &[SlotTarget], shares: &[(SlotTarget, u32)]) -> Vec<SlotTarget> {
     let repeat = |(target, slots): (SlotTarget, u32)| std::iter::repeat_n(target, slots as usize);
     if before.is_empty() {
-        return shares.into_iter().flat_map(repeat).collect();
+        return shares.iter().copied().flat_map(repeat).collect();
     }
     let len = shares.iter().map(|(_, slots)| *slots as usize).sum();
     let mut missing: HashMap<SlotTarget, u32> = shares.iter().copied().collect();
@@ -76,13 +103,6 @@ pub(super) fn arrange(before: &[SlotTarget], endpoints: &[Endpoint]) -> Vec<Slot
         .into_iter()
         .filter_map(|slot| slot.or_else(|| fill.next()))
         .collect()
-}
-
-/// Slots of a given number, each endpoint in as many as the next, give or take one; weights do not count.
-pub(super) fn spread(endpoints: &[Endpoint], slots: u32) -> Vec<SlotTarget> {
-    let slots = slots as usize;
-    let at = |slot: usize| endpoints.get(slot * endpoints.len().min(slots) / slots);
-    (0..slots).filter_map(at).map(|e| (e.ip, e.port)).collect()
 }
 
 /// Slots for selection by a hash: each slot goes to the endpoint with the lowest cost (rendezvous hashing), so a change moves only the

@@ -1,5 +1,7 @@
 //! The planner against the stand-in kernel: any chain of changes ends where one full plan would.
 
+mod fairness;
+
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -334,37 +336,6 @@ fn rules_of_unknown_services_are_kept_while_objects_are_missing() {
     lab.deferred_removals();
     assert_eq!(kept(&lab.meaning()), Vec::<String>::new());
     assert_eq!(lab.meaning(), lab.fresh().meaning());
-}
-
-#[test]
-fn services_share_a_selector_when_all_classes_are_in_use() {
-    let mut lab = NftHarness::new();
-    let greedy = |timeout: u16| {
-        let mut port = service(1, &[endpoint(1, 1)]);
-        port.key.service = ServiceKey::from_checked_names("greedy", &format!("s{timeout}"));
-        port.frontends = Box::new([Frontend::NodePort(40000 + timeout)]);
-        port.affinity = Some(u32::from(timeout));
-        (port.key.clone(), Some(port))
-    };
-    lab.change((1..=2100).map(greedy).collect());
-    let plan = lab.set(service(
-        1,
-        &(1..=20).map(|n| endpoint(n, 3)).collect::<Vec<_>>(),
-    ));
-    assert!(
-        plan.to_string()
-            .contains("# demo/s1:http: all selector classes are in use"),
-        "{plan}"
-    );
-    let facts = lab.meaning();
-    let served = facts
-        .iter()
-        .find(|fact| fact.contains("demo/s1") && fact.contains("10.96"))
-        .unwrap();
-    assert!(
-        served.contains("pick-32") && served.matches(" x").count() == 20,
-        "{served}"
-    );
 }
 
 #[test]

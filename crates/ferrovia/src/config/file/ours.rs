@@ -55,6 +55,9 @@ pub struct Limits {
     /// Pairs of an address and a port of a Service's external IPs, and as many of its load balancers' addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frontends_per_service: Option<i32>,
+    /// Ports of all Services in a namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports_per_namespace: Option<i32>,
     /// Pairs of an external IP and a port of all Services in a namespace.
     #[serde(
         rename = "externalIPFrontendsPerNamespace",

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ferrovia_core::desired::{Delta, Desired};
 use ferrovia_core::family::{Family, PerFamily};
+use ferrovia_core::model::Warning;
 use ferrovia_core::plan::ObservedPolicy;
 use ferrovia_core::plan::userspace::{ProxyChange, localhost};
 use ferrovia_host::portals::{LazyEngine, Proxies, ProxySettings, TroubleReporter};
@@ -107,5 +108,9 @@ impl Backend for Localhost {
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
         self.inner.is_untouched()
+    }
+
+    fn take_warnings(&mut self) -> Vec<Warning> {
+        self.inner.take_warnings()
     }
 }

@@ -75,8 +75,8 @@ struct Shared {
 /// What requests are made with now.
 struct Current {
     session: Arc<Session>,
-    /// When the files that the credentials came from were last looked at.
-    checked: Instant,
+    /// When the files that the credentials came from were last looked at; none if they are to be looked at before the next request.
+    checked: Option<Instant>,
     /// New credentials could not be had; not to be tried again before.
     retry_at: Option<Instant>,
 }
@@ -151,7 +151,7 @@ impl Api {
             user_agent: format!("kube-proxy/{KUBERNETES} ({platform}) ferrovia/{ours}"),
             current: Mutex::new(Current {
                 session,
-                checked: Instant::now(),
+                checked: Some(Instant::now()),
                 retry_at: None,
             }),
             is_opening,
@@ -222,7 +222,12 @@ impl Api {
 
     async fn request(&self, call: &Call<'_>) -> Result<Response<Body>, RequestError> {
         let session = self.session().await;
-        let mut answer = self.send(&session, call).await?;
+        let sent = self.send(&session, call).await;
+        if matches!(sent, Err(RequestError::Unreachable(_))) {
+            // Its certificate may be of another authority now, or its address another one.
+            self.shared.current.lock().await.checked = None;
+        }
+        let mut answer = sent?;
         if call.method == Method::GET && self.shared.negotiation.is_refused(answer.status()) {
             answer = self.send(&session, call).await?;
         }
@@ -278,8 +283,12 @@ impl Api {
         let mut current = self.shared.current.lock().await;
         let now = Instant::now();
         let mut is_stale = current.session.refresh_at.is_some_and(|at| now >= at);
-        if current.checked.elapsed() >= self.shared.times.credentials {
-            current.checked = now;
+        let period = self.shared.times.credentials;
+        if current
+            .checked
+            .is_none_or(|at| now.duration_since(at) >= period)
+        {
+            current.checked = Some(now);
             is_stale |= current.session.files.fingerprint() != current.session.fingerprint;
         }
         if is_stale {

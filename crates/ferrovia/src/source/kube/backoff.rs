@@ -11,6 +11,7 @@ use super::times::Times;
 pub(super) struct Backoff {
     failures: Pauses,
     hindrances: Pauses,
+    absences: Pauses,
 }
 
 impl Backoff {
@@ -18,6 +19,12 @@ impl Backoff {
         Self {
             failures: Pauses::new(times),
             hindrances: Pauses::new(times),
+            absences: Pauses {
+                limit: times.absent,
+                // Longer than chance can prolong the longest pause.
+                reset: times.absent + times.backoff_reset,
+                ..Pauses::new(times)
+            },
         }
     }
 
@@ -29,6 +36,11 @@ impl Backoff {
     /// The server came back after an outage. While it starts it refuses some requests, and a pause that grew before would be too long.
     pub(super) fn begin_again(&mut self) {
         self.failures.ended = None;
+    }
+
+    /// The pause until something is asked for again that the server does not have, or does not let us have.
+    pub(super) fn absent(&mut self, now: Instant) -> Duration {
+        self.absences.next(now)
     }
 
     /// For what is no fault of the server's, such as a history that is forgotten: no pause, unless it happens again and again.
@@ -130,6 +142,22 @@ mod tests {
         assert!(backoff.hindered(now) >= Duration::from_millis(1600));
         let later = now + Duration::from_secs(200);
         assert_eq!(backoff.hindered(later), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_absent_is_asked_for_soon_and_then_ever_more_rarely() {
+        let mut backoff = Backoff::new(&Times::default());
+        let mut now = Instant::now();
+        let mut bases = vec![0.8];
+        while bases.len() < 12 {
+            bases.push((bases[bases.len() - 1] * 2.0_f64).min(300.0));
+        }
+        for seconds in bases {
+            let base = Duration::from_secs_f64(seconds);
+            let pause = backoff.absent(now);
+            assert!(pause >= base && pause <= base * 2, "{pause:?} for {base:?}");
+            now += pause;
+        }
     }
 
     #[test]

@@ -174,3 +174,53 @@ fn explain(server: String, error: &Error) -> AccessError {
     };
     AccessError::Connection { server, what }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use socket2::SockRef;
+
+    use super::*;
+
+    /// Answers one request as a proxy that has connected to the server, and gives the connection back.
+    fn accept_tunnel(listener: &TcpListener) -> TcpStream {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        assert!(head.starts_with(b"CONNECT 192.0.2.1:6443 "));
+        client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        client
+    }
+
+    fn assert_notices_dead_peers(socket: &SockRef<'_>) {
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), PROBE_EVERY);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), PROBE_EVERY);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(DEAD_AFTER));
+    }
+
+    #[tokio::test]
+    async fn dead_peers_are_noticed_with_and_without_a_proxy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server: Uri = format!("https://{address}").parse().unwrap();
+        let direct = connector().oneshot(server).await.unwrap();
+        assert_notices_dead_peers(&SockRef::from(direct.inner()));
+        drop(listener.accept().unwrap());
+
+        let proxy: Uri = format!("http://{address}").parse().unwrap();
+        let proxied = thread::spawn(move || accept_tunnel(&listener));
+        let server = Uri::from_static("https://192.0.2.1:6443");
+        let through = tunnel(proxy, connector()).oneshot(server).await.unwrap();
+        assert_notices_dead_peers(&SockRef::from(through.inner()));
+        drop(proxied.join().unwrap());
+    }
+}

@@ -385,18 +385,19 @@ impl Reflector {
     /// A resource that need not be there counts as listed. It may appear when the server or its roles are updated; what is known of it
     /// stays, for it may only be forbidden for a while.
     async fn do_without(&mut self, refusal: &Failure) -> Result<Duration, Closed> {
+        let retry_after = self.backoff.absent(Instant::now());
         if !self.is_absent {
             tracing::info!(
                 resource = self.resource.plural,
                 err = %refusal,
-                retryAfter = ?self.api.times().absent,
+                retryAfter = ?retry_after,
                 "Resource unavailable; continuing without it"
             );
             self.is_absent = true;
         }
         self.say_listed();
         self.tell().await?;
-        Ok(self.api.times().absent)
+        Ok(retry_after)
     }
 
     /// All objects were told: those that were not in the list are gone.

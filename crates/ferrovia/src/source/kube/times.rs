@@ -28,7 +28,8 @@ pub struct Times {
     pub backoff_limit: Duration,
     /// After this long without a failure the first pause is the short one again.
     pub backoff_reset: Duration,
-    /// How soon a resource that the server does not have, and that may be missing, is asked for again.
+    /// The longest pause until a resource that may be missing, and that the server does not have or forbids, is asked for again. The
+    /// first pauses are short: a server that starts forbids what it grants a moment later.
     pub absent: Duration,
     /// How often credentials are read again from the files they came from.
     pub credentials: Duration,
