@@ -72,7 +72,7 @@ impl ServiceShape {
         builder.desired(self.family).clone()
     }
 
-    /// The rules that the kernel must have, without those of the Service [`many`].
+    /// The rules that the kernel must have, without those of the Service `many`.
     pub fn expected(&self) -> ChainRules {
         let mut all = section("base");
         if self.name == "base" {

@@ -1,7 +1,7 @@
 //! Lets the lab run without root: a process of an ordinary user enters user, mount and network namespaces in which it is root.
 //!
 //! The kernel accepts a process in a new user namespace only while the process has a single thread, and the test harness starts threads before
-//! any test runs. So `sys.rs` calls [`enter`] before `main`, in every program that links the lab. For root nothing changes.
+//! any test runs. So `sys.rs` calls `enter` before `main`, in every program that links the lab. For root nothing changes.
 //!
 //! Only one user id is mapped. Tests that switch to another user, lower an OOM score, use cgroups or change settings of the whole
 //! machine need real root and fail without it.

@@ -43,7 +43,7 @@ pub fn nft_destination(trace: &Trace) -> (Option<IpAddr>, Protocol, u16) {
 
 /// The elements and chains of our table that a packet meets, found in the whole of it or in what [`walk`] makes out.
 ///
-/// [`walk`]: crate::plan::nft::walk::walk
+/// [`walk`]: crate::plan::nft::packet_lookup::lookup_packet
 pub fn nft_objects(trace: &Trace, observed: &nft::NftObserved) -> Vec<KernelObject> {
     let family = nft::keyword(Family::of(trace.packet.destination));
     let (address, protocol, port) = nft_destination(trace);

@@ -96,7 +96,7 @@ impl<'a> SavedRule<'a> {
     }
 }
 
-/// A rule's arguments in the one spelling that [`IptablesRule`](super::Rule) prints.
+/// A rule's arguments in the one spelling that [`IptablesRule`](super::IptablesRule) prints.
 ///
 /// Versions of the tools differ in two points: whether a comment of one word is quoted, and in a second space after `--nfacct-name`.
 pub fn canonical(args: &str) -> Cow<'_, str> {

@@ -1,6 +1,6 @@
 //! Rules as the kernel runs them: small instructions on 32-bit registers.
 //!
-//! [`lower`] turns a [`NftRule`](super::Rule) into instructions. What is read back from the kernel decodes into the same type, so that "is this
+//! [`lower`] turns a [`NftRule`](super::NftRule) into instructions. What is read back from the kernel decodes into the same type, so that "is this
 //! rule what we want" is a comparison.
 
 mod lower;
