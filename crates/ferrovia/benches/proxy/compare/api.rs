@@ -171,7 +171,9 @@ fn measure(
     let other = ferrovia_lab::Pod::C;
     plane.apply(&objects::slice_at_pod(last, other))?;
     until(plane, interrupt, || {
-        Ok(who_answers(objects::address(last))? == other.name())
+        // A kube-proxy may refuse connections for a moment in between.
+        let answer = who_answers(objects::address(last));
+        Ok(answer.is_ok_and(|name| name == other.name()))
     })?;
     settle(interrupt)?;
     let after = Meter::read(plane, Some(pid))?;

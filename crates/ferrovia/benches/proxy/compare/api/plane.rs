@@ -39,8 +39,8 @@ pub(super) struct Plane {
     folder: Folder,
     pub(super) world: World,
     services: usize,
-    /// How often endpoints were replaced.
-    rounds: usize,
+    /// How often an endpoint of each was replaced. What does not differ from before is no change.
+    rounds: Vec<usize>,
 }
 
 impl Plane {
@@ -65,7 +65,7 @@ impl Plane {
             folder: Folder::make()?,
             world,
             services: 0,
-            rounds: 0,
+            rounds: Vec::new(),
         };
         this.create_basics()?;
         Ok(this)
@@ -116,6 +116,7 @@ impl Plane {
             results.try_for_each(|result| result)
         })?;
         self.services = services;
+        self.rounds.resize(services, 0);
         Ok(())
     }
 
@@ -145,10 +146,10 @@ impl Plane {
         let begin = Instant::now();
         for number in 0..count {
             go_on(interrupt)?;
-            if number % others == 0 {
-                self.rounds += 1;
-            }
-            put(&mut connection, &slice(number % others, self.rounds))?;
+            let service = number % others;
+            let round = self.rounds[service] + 1;
+            put(&mut connection, &slice(service, round))?;
+            self.rounds[service] = round;
             let due = INTERVAL * u32::try_from(number)?;
             interrupt.sleep(due.saturating_sub(begin.elapsed()));
         }
